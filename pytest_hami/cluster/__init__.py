@@ -1,0 +1,1 @@
+"""Clusters: what the checks talk to, made or adopted by a provider."""

@@ -1,0 +1,129 @@
+"""What every cluster offers to the checks, whoever made it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from pytest_hami.checks import Capability
+
+if TYPE_CHECKING:
+    from pytest_hami.cluster.fleet import Fleet
+    from pytest_hami.kube.client import KubeClient
+    from pytest_hami.kube.journal import Journal
+
+
+class PartState(StrEnum):
+    """Whether a part is the real thing."""
+
+    SIMULATED = "simulated"
+    REAL = "real"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One component of a cluster with the version that it reports or plays."""
+
+    name: str
+    state: PartState
+    version: str = ""
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Limits in seconds that belong to this cluster, before ``--hami-timeout-scale``.
+
+    ``place``: from create to bound or refused; ``start``: from bound to Ready; ``settle``: until metrics follow a poke;
+    ``delete``: until an object is gone; ``restart``: until a restarted part serves again.
+    """
+
+    place: float
+    start: float
+    settle: float
+    delete: float
+    restart: float
+
+    def scaled(self, factor: float) -> Timing:
+        """Return the limits multiplied by ``factor``."""
+        return Timing(*(factor * value for value in (self.place, self.start, self.settle, self.delete, self.restart)))
+
+
+class ClusterUnavailable(Exception):
+    """The cluster cannot be had, or broke: the run ends with exit code 6. The text is one line."""
+
+
+class Cluster(ABC):
+    """A cluster under test. ``start`` may return before it is ready; the other calls wait for it."""
+
+    provider: str
+    lane: str
+    parts: tuple[Part, ...]
+    capabilities: frozenset[Capability]
+    release: str
+    timing: Timing
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to make or adopt the cluster."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Take down what ``start`` made; safe to call twice."""
+
+    @property
+    @abstractmethod
+    def kubeconfig(self) -> dict[str, Any]:
+        """The kubeconfig as a mapping."""
+
+    @property
+    @abstractmethod
+    def client(self) -> KubeClient:
+        """A client of the API server."""
+
+    @property
+    @abstractmethod
+    def journal(self) -> Journal:
+        """The shared watch journal."""
+
+    @abstractmethod
+    def provision(self, fleets: Iterable[Fleet]) -> None:
+        """Create the nodes of all fleets in one go."""
+
+    @abstractmethod
+    def node_name(self, fleet: Fleet, node: str) -> str:
+        """Return the name that a fleet's node has in this cluster."""
+
+    @abstractmethod
+    def renew(self, fleet: Fleet) -> None:
+        """Replace the nodes of a fleet whose state can no longer be trusted."""
+
+    @abstractmethod
+    def scheduler_metrics(self) -> str:
+        """Return the text of the HAMi scheduler's ``/metrics``."""
+
+    @abstractmethod
+    def restart(self, part: str) -> None:
+        """Restart a part and wait until it serves again. Raises ClusterUnavailable."""
+
+    @abstractmethod
+    def configure_scheduler(self, device_config: Mapping[str, Any]) -> None:
+        """Restart the HAMi scheduler with these device-config values (none = defaults)."""
+
+    @abstractmethod
+    def configure_node(self, node: str, config: Mapping[str, Any]) -> None:
+        """Restart the device plugin of a node with these node-config values (none = defaults)."""
+
+    @abstractmethod
+    def poke(self) -> None:
+        """Force a register run of the HAMi scheduler, as its 15 s tick would, and wait for its metrics snapshot."""
+
+    @property
+    def proves(self) -> str:
+        """``hami`` when any HAMi part is real, else ``suite``."""
+        real = {part.name for part in self.parts if part.state is PartState.REAL}
+        return "hami" if real & {"hami-scheduler", "node", "monitor"} else "suite"

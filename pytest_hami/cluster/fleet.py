@@ -1,0 +1,189 @@
+"""Fleets: nodes and cards as data."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pytest_hami import resources
+
+MAX_BYTES = 1 << 20
+_NODE_KEYS = {"name", "cards", "labels", "annotations", "taints"}
+_CARD_KEYS = {"count", "model", "memory", "cores", "split", "numa", "mode", "uuids"}
+
+
+class FleetError(ValueError):
+    """A fleet name or file that cannot be used; the text is one line with file and line."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU: memory in MiB, cores in percent of a card, ``split`` shares."""
+
+    uuid: str
+    index: int
+    type: str
+    memory: int
+    cores: int = 100
+    split: int = 10
+    numa: int = 0
+    mode: str = "hami-core"
+
+
+@dataclass(frozen=True)
+class FleetNode:
+    """One node of a fleet; ``taints`` as ``key=value:Effect``."""
+
+    name: str
+    cards: tuple[Card, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A named set of nodes."""
+
+    name: str
+    nodes: tuple[FleetNode, ...]
+
+    @property
+    def gpu_nodes(self) -> tuple[FleetNode, ...]:
+        """The nodes that have cards."""
+        return tuple(node for node in self.nodes if node.cards)
+
+    def shape(self) -> tuple[tuple[tuple[str, int, int, int], ...], ...]:
+        """Return what a check can rely on: per node the type, MiB, cores and shares of each card."""
+        return tuple(tuple((c.type, c.memory, c.cores, c.split) for c in node.cards) for node in self.nodes)
+
+
+def stable_uuid(*parts: object) -> str:
+    """Return a GPU UUID made of ``parts``: the same parts give the same card.
+
+    >>> stable_uuid("seed-002", "w1", 0)
+    'GPU-dc3fb44e-0b84-cfb6-3f7f-a992ecc3179e'
+    """
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()
+    return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+
+
+def load(name_or_path: str) -> Fleet:
+    """Return a shipped fleet by name, or the fleet in a YAML file. Raises FleetError."""
+    shipped = resources.fleet_files()
+    if name_or_path in shipped:
+        return parse(shipped[name_or_path].read_bytes(), name_or_path, str(shipped[name_or_path]))
+    path = Path(name_or_path)
+    if path.suffix in {".yaml", ".yml"} or "/" in name_or_path:
+        try:
+            return parse(path.read_bytes(), path.stem, name_or_path)
+        except OSError as error:
+            raise FleetError(f"{name_or_path}: cannot be read: {error.strerror}") from None
+    raise FleetError(f"unknown fleet {name_or_path!r}; shipped are {', '.join(shipped)}; a file needs a .yaml ending")
+
+
+def parse(data: bytes, name: str, source: str) -> Fleet:
+    """Return the fleet in ``data``; ``source`` names it in errors. Raises FleetError with the line."""
+    import yaml
+
+    if len(data) > MAX_BYTES:
+        raise FleetError(f"{source}: {len(data)} bytes, a fleet file has at most {MAX_BYTES}")
+    try:
+        loader = yaml.SafeLoader(data)
+        try:
+            root = loader.get_single_node()
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data, Loader=yaml.SafeLoader)):
+                raise FleetError(f"{source}: YAML aliases are not allowed in a fleet file")
+            document = loader.construct_document(root) if root is not None else None
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise FleetError(f"{source}{line}: not YAML: {error.problem or error.context}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, FleetError):
+            raise
+        raise FleetError(f"{source}: not YAML: {str(error).splitlines()[0]}") from None
+    lines = _node_lines(root)
+    if not isinstance(document, dict) or set(document) != {"nodes"} or not isinstance(document["nodes"], list):
+        raise FleetError(f"{source}:1: expected one key 'nodes' with a list of nodes")
+    nodes = tuple(
+        _node(raw, name, f"{source}:{lines[i] if i < len(lines) else 1}") for i, raw in enumerate(document["nodes"])
+    )
+    names = [node.name for node in nodes]
+    uuids = [card.uuid for node in nodes for card in node.cards]
+    for what, values in (("node name", names), ("card UUID", uuids)):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise FleetError(f"{source}: {what} {twice[0]!r} occurs twice; HAMi keys everything by it")
+    if not uuids:
+        raise FleetError(f"{source}: no node has cards")
+    return Fleet(name, nodes)
+
+
+def _node_lines(root: Any) -> list[int]:
+    if root is None or not hasattr(root, "value") or not isinstance(root.value, list):
+        return []
+    for pair in root.value:
+        if isinstance(pair, tuple) and getattr(pair[0], "value", None) == "nodes":
+            return [item.start_mark.line + 1 for item in getattr(pair[1], "value", []) if hasattr(item, "start_mark")]
+    return []
+
+
+def _node(raw: Any, fleet: str, where: str) -> FleetNode:
+    if not isinstance(raw, dict) or not isinstance(raw.get("name"), str) or not raw["name"]:
+        raise FleetError(f"{where}: expected a node with a name")
+    unknown = sorted(map(str, set(raw) - _NODE_KEYS))
+    if unknown:
+        raise FleetError(f"{where}: unknown key {unknown[0]!r} in a node; known are {', '.join(sorted(_NODE_KEYS))}")
+    cards: list[Card] = []
+    groups = raw.get("cards") or []
+    for group in groups if isinstance(groups, list) else [groups]:
+        cards.extend(_cards(group, fleet, raw["name"], len(cards), where))
+    maps = {key: raw.get(key) or {} for key in ("labels", "annotations")}
+    for key, value in maps.items():
+        if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+            raise FleetError(f"{where}: {key} must map text to text")
+    taints = raw.get("taints") or []
+    if not isinstance(taints, list) or not all(isinstance(t, str) and ":" in t for t in taints):
+        raise FleetError(f"{where}: taints must be a list of key=value:Effect")
+    return FleetNode(raw["name"], tuple(cards), maps["labels"], maps["annotations"], tuple(taints))
+
+
+def _cards(group: Any, fleet: str, node: str, start: int, where: str) -> list[Card]:
+    if not isinstance(group, dict):
+        raise FleetError(f"{where}: cards must be a mapping or a list of mappings")
+    unknown = sorted(map(str, set(group) - _CARD_KEYS))
+    if unknown:
+        raise FleetError(f"{where}: unknown key {unknown[0]!r} in cards; known are {', '.join(sorted(_CARD_KEYS))}")
+    model = group.get("model")
+    if not isinstance(model, str) or "nvidia" not in model.lower():
+        raise FleetError(f"{where}: cards need a model whose name contains NVIDIA, got {model!r}")
+    count = _integer(group, "count", 1, 1, 64, where)
+    memory = _integer(group, "memory", None, 1, (1 << 31) - 1, where)
+    numa = group.get("numa", 0)
+    numas = numa if isinstance(numa, list) else [numa] * count
+    uuids = group.get("uuids") or [stable_uuid(fleet, node, start + i) for i in range(count)]
+    if len(numas) != count or len(uuids) != count or not all(isinstance(n, int) for n in numas):
+        raise FleetError(f"{where}: numa and uuids need one entry for each of the {count} cards")
+    for uuid in uuids:
+        if not isinstance(uuid, str) or not uuid or any(c in uuid for c in ",:; "):
+            raise FleetError(f"{where}: card UUID {uuid!r} must be text without comma, colon, semicolon and blank")
+    return [
+        Card(
+            uuid=uuids[i], index=start + i, type=model, memory=memory, numa=numas[i],
+            cores=_integer(group, "cores", 100, 0, 10_000, where), split=_integer(group, "split", 10, 1, 1000, where),
+            mode=str(group.get("mode", "hami-core")),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def _integer(group: dict[str, Any], key: str, default: int | None, low: int, high: int, where: str) -> int:
+    value = group.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise FleetError(f"{where}: {key} must be a whole number from {low} to {high}, got {value!r}")
+    return value
