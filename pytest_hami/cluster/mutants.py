@@ -1,0 +1,10 @@
+"""The names of the defects that simulated parts can play, for the command line."""
+
+from __future__ import annotations
+
+
+def mutant_names() -> list[str]:
+    """Return the names of all mutants, sorted."""
+    from pytest_hami.simulator.mutants import MUTANTS
+
+    return sorted(MUTANTS)

@@ -1,0 +1,1 @@
+"""Assertions that carry their evidence."""

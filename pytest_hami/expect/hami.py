@@ -1,0 +1,380 @@
+"""The facade of one test: its namespace, its pods, the ledger of what every leased card should carry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_hami.contract import metrics, register, releases
+from pytest_hami.contract.quantities import DeviceConfig
+from pytest_hami.expect import baseline, observe
+from pytest_hami.expect.accounting import NOTHING, Use, total
+from pytest_hami.expect.expectations import Expectation, ExpectationError
+from pytest_hami.expect.failures import ClaimFailed, DeviationChanged, Failure, require, require_equal
+from pytest_hami.expect.pods import Pod
+from pytest_hami.expect.podspec import Container, pod_manifest
+
+if TYPE_CHECKING:
+    from pytest_hami.cluster.base import Cluster, Timing
+    from pytest_hami.kube.client import KubeClient
+    from pytest_hami.kube.journal import Journal
+
+
+@dataclass(frozen=True)
+class LeasedCard:
+    """A card of a leased node: memory in MiB, cores in percent."""
+
+    uuid: str
+    index: int
+    type: str
+    memory: int
+    cores: int
+    numa: int
+    healthy: bool
+    node: str
+
+
+@dataclass(frozen=True)
+class LeasedNode:
+    """An exclusively leased node with the nodeSelector that pins a pod to it."""
+
+    name: str
+    cards: tuple[LeasedCard, ...]
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The nodeSelector for this node."""
+        return {"kubernetes.io/hostname": self.name}
+
+
+class CardUsage:
+    """What HAMi's metrics say about one card, waited for and compared."""
+
+    def __init__(self, hami: Hami, card: LeasedCard) -> None:
+        self._hami = hami
+        self._card = card
+
+    def equals(self, *, memory: int, cores: int, shares: int) -> None:
+        """Assert memory in MiB, cores in percent and shares. Raises ClaimFailed."""
+        self._hami.require_use({self._card.uuid: Use(memory, cores, shares)}, "as the check states")
+
+
+class Hami:
+    """What a test author uses: ``pod``, ``denied``, ``quota``, ``usage``, ``known``; cleans up after the test."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        nodes: Sequence[LeasedNode],
+        fleet: str,
+        labels: Mapping[str, str],
+        expectations: Mapping[str, Expectation],
+    ) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.nodes = tuple(nodes)
+        self.deviations: list[Expectation] = []
+        self.device_config = DeviceConfig()
+        self.traits = releases.traits(releases.Release.parse(cluster.release))
+        self._fleet = fleet
+        self._labels = dict(labels)
+        self._expectations = expectations
+        self._pods: list[Pod] = []
+        self._notes: dict[str, Any] = {}
+        self._scaled: dict[str, float] = {}
+        self._restore: list[str] = []
+        self._before: dict[str, Use] = {}
+        self._namespaces = [namespace]
+        self._create_namespace(namespace)
+        self._before = self._seen_use()
+
+    @property
+    def client(self) -> KubeClient:
+        """The client of the cluster."""
+        return self.cluster.client
+
+    @property
+    def journal(self) -> Journal:
+        """The journal of the cluster."""
+        return self.cluster.journal
+
+    @property
+    def timing(self) -> Timing:
+        """The time limits of the cluster, in seconds."""
+        return self.cluster.timing
+
+    @property
+    def node_names(self) -> frozenset[str]:
+        """The names of the leased nodes."""
+        return frozenset(node.name for node in self.nodes)
+
+    @property
+    def cards(self) -> tuple[LeasedCard, ...]:
+        """All leased cards."""
+        return tuple(card for node in self.nodes for card in node.cards)
+
+    def pod(
+        self,
+        *containers: Container,
+        on: LeasedCard | LeasedNode | None = None,
+        memory: int | None = None,
+        cores: int | None = None,
+        count: int | None = 1,
+        percent: int | None = None,
+        init: Sequence[Container] = (),
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        spec: Mapping[str, Any] | None = None,
+        namespace: str | None = None,
+    ) -> Pod:
+        """Create a pod: the given containers, or one that asks ``count`` cards of ``memory`` MiB and ``cores`` percent.
+
+        ``on`` a card pins node and UUID, on a node pins the node; without it any leased node may be chosen.
+        """
+        body = self.manifest(
+            *containers, on=on, memory=memory, cores=cores, count=count, percent=percent, init=init,
+            annotations=annotations, labels=labels, spec=spec, namespace=namespace,
+        )  # fmt: skip
+        started = time.monotonic()
+        try:
+            created = self.client.create("Pod", body)
+        except Exception as error:
+            if getattr(error, "code", None) is None:
+                raise
+            name = body["metadata"]["name"]
+            raise ClaimFailed(Failure("the pod is admitted", str(error), where=f"create pod {name}")) from error
+        pod = Pod(self, body, created, started)
+        self._pods.append(pod)
+        return pod
+
+    def manifest(self, *containers: Container, **how: Any) -> dict[str, Any]:
+        """Return the pod that ``pod`` would create."""
+        on = how.get("on")
+        notes = dict(how.get("annotations") or {})
+        selector = {"pytest-hami.io/fleet": self._fleet}
+        if isinstance(on, LeasedCard):
+            notes.setdefault("nvidia.com/use-gpuuuid", on.uuid)
+            selector = {"kubernetes.io/hostname": on.node}
+        elif isinstance(on, LeasedNode):
+            selector = on.selector
+        sizes = {key: how.get(key) for key in ("memory", "cores", "count", "percent")}
+        return pod_manifest(
+            f"pod-{len(self._pods) + len(self._notes.get('denied', [])) + 1}",
+            how.get("namespace") or self.namespace,
+            containers or (Container(**sizes),),
+            init=how.get("init") or (),
+            annotations=notes,
+            labels=self._labels | dict(how.get("labels") or {}),
+            node_selector=selector,
+            spec=how.get("spec"),
+        )
+
+    def denied(self, message: str, *containers: Container, code: int = 403, **how: Any) -> None:
+        """Assert that creating the pod is denied by HAMi's webhook with exactly ``message``. Raises ClaimFailed."""
+        expected = f'admission webhook "vgpu.hami.io" denied the request: {message}'
+        self._denied(code, containers, how, lambda seen: seen == expected, expected)
+
+    def denied_by_kubernetes(self, *parts: str, code: int = 403, **how: Any) -> None:
+        """Assert that Kubernetes itself refuses the pod with all ``parts`` in its message. Raises ClaimFailed."""
+        self._denied(code, (), how, lambda seen: all(part in seen for part in parts), " and ".join(parts))
+
+    def usage(self, card: LeasedCard) -> CardUsage:
+        """Return the usage of a card as HAMi's metrics tell it."""
+        return CardUsage(self, card)
+
+    def quota(self, hard: Mapping[str, str], *, name: str = "limits", namespace: str | None = None) -> None:
+        """Create a ResourceQuota, or replace its ``hard``, and wait until HAMi's live metrics show its limits."""
+        where = namespace or self.namespace
+        body = {
+            "apiVersion": "v1", "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": where, "labels": self._labels}, "spec": {"hard": dict(hard)},
+        }  # fmt: skip
+        if any(q["metadata"]["name"] == name for q in self.client.list("ResourceQuota", where)):
+            self.client.delete("ResourceQuota", name, where)
+        self.client.create("ResourceQuota", body)
+        watched = {key.removeprefix("limits."): int(v) for key, v in hard.items() if key in QUOTA_KEYS}
+        self._await_quota(where, watched)
+
+    def drop_quota(self, *, name: str = "limits", namespace: str | None = None) -> None:
+        """Delete a ResourceQuota and wait until HAMi's live metrics show no limit."""
+        where = namespace or self.namespace
+        self.client.delete("ResourceQuota", name, where)
+        self._await_quota(where, dict.fromkeys((key.removeprefix("limits.") for key in QUOTA_KEYS)))
+
+    def quota_used(self, resource: str, namespace: str | None = None) -> int:
+        """Return what HAMi counts against a namespace: MiB for gpumem, percent for gpucores."""
+        found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics()))
+        return int(found.get((namespace or self.namespace, resource), (0, None))[0])
+
+    def other_namespace(self, suffix: str, labels: Mapping[str, str] | None = None) -> str:
+        """Create another namespace for this test and return its name."""
+        name = f"{self.namespace}-{suffix}"
+        self._create_namespace(name, labels)
+        self._namespaces.append(name)
+        return name
+
+    def expected(self, name: str) -> Expectation:
+        """Return what this release is expected to do. Raises ExpectationError for an unknown name."""
+        if name not in self._expectations:
+            raise ExpectationError(f"no expectation {name!r} for HAMi {self.cluster.release}")
+        return self._expectations[name]
+
+    @contextmanager
+    def known(self, name: str) -> Iterator[Any]:
+        """Assert release-dependent behaviour: the block receives the expected value.
+
+        When the release is known to deviate, a passing block makes the outcome ``deviation`` and a failing one
+        ``changed``; otherwise the block's own result stands.
+        """
+        expectation = self.expected(name)
+        try:
+            yield expectation.value
+        except ClaimFailed as error:
+            if expectation.is_deviation:
+                raise DeviationChanged(error.failure) from error
+            raise
+        if expectation.is_deviation:
+            self.deviations.append(expectation)
+
+    def configure_scheduler(self, **device_config: Any) -> None:
+        """Restart the HAMi scheduler with device-config values; restored after the test."""
+        self._restore.append("")
+        self.cluster.configure_scheduler(device_config)
+        self.device_config = DeviceConfig.from_dict(device_config)
+
+    def configure_node(self, node: LeasedNode, **config: Any) -> None:
+        """Restart a node's device plugin with node-config values; restored after the test."""
+        self._restore.append(node.name)
+        self._scaled[node.name] = float(config.get("devicememoryscaling", 1.0))
+        self.cluster.configure_node(node.name, config)
+
+    def registered(self, node: str) -> tuple[register.Device, ...]:
+        """Return the cards that a node's annotation registers. Raises ClaimFailed for a malformed one."""
+        found = self.journal.find("Node", None, node) or {}
+        text = observe.annotations(found).get(observe.REGISTER, "")
+        try:
+            return register.parse(text)
+        except register.RegisterError as error:
+            raise ClaimFailed(
+                Failure("a well-formed register annotation", f"{text[:300]!r}: {error}", where=f"node {node}")
+            ) from None
+
+    def require_env(self, pod: Pod) -> None:
+        """Assert the plugin's variables in every container that has cards, key by key."""
+        for name, shares in pod.shares.items():
+            if not shares or any(c["name"] == name for c in pod.stored["spec"].get("initContainers") or []):
+                continue
+            scaled = self._scaled.get(shares and pod.node, 1.0) > 1
+            expected = baseline.expected_env(shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level)
+            container = next(c for c in pod.stored["spec"]["containers"] if c["name"] == name)
+            expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})
+            require_equal(expected, baseline.env_of_interest(pod.env(name)), f"{pod!r} container {name} env")
+
+    def require_accounting(self, when: str) -> None:
+        """Assert that every leased card carries exactly what the pods of this test hold, and the rest is untouched."""
+        held = total(pod.use for pod in self._pods)
+        expected = {c.uuid: self._before.get(c.uuid, NOTHING) + held.get(c.uuid, NOTHING) for c in self.cards}
+        self.require_use(expected, when)
+
+    def require_use(self, expected: Mapping[str, Use], when: str) -> None:
+        """Assert the metrics of the named cards, giving HAMi the time of its snapshot. Raises ClaimFailed."""
+        deadline = time.monotonic() + self.timing.settle
+        while True:
+            self.cluster.poke()
+            found = self._seen_use()
+            seen = {uuid: found.get(uuid, NOTHING) for uuid in expected}
+            if seen == dict(expected) or time.monotonic() > deadline:
+                break
+        names = {c.uuid: f"{c.node}#{c.index} {c.uuid}" for c in self.cards}
+        self._notes.setdefault("usage", []).append(
+            {"when": when, "cards": {names.get(uuid, uuid): str(found.get(uuid, NOTHING)) for uuid in expected}}
+        )
+        require_equal(
+            {names.get(uuid, uuid): str(use) for uuid, use in expected.items()},
+            {names.get(uuid, uuid): str(use) for uuid, use in seen.items()},
+            f"metrics hami_gpu_memory_allocated_bytes, _core_allocated_ratio, _shared_count {when}",
+        )
+
+    def samples(self) -> tuple[metrics.Sample, ...]:
+        """Return the HAMi scheduler's metrics after a register run."""
+        self.cluster.poke()
+        return metrics.parse(self.cluster.scheduler_metrics())
+
+    def note(self, name: str, value: Any) -> None:
+        """Add a value to the evidence of this case."""
+        self._notes[name] = value
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what was observed in this test."""
+        return {"pods": [pod.evidence() for pod in self._pods], **self._notes}
+
+    def clean_up(self) -> None:
+        """Remove everything and assert that accounting and locks are as before. Raises ClaimFailed."""
+        for node in dict.fromkeys(self._restore):
+            if node:
+                self.cluster.configure_node(node, {})
+            else:
+                self.cluster.configure_scheduler({})
+        alive = [pod for pod in self._pods if pod.current is not None]
+        for pod in alive:
+            self.client.delete("Pod", pod.name, pod.namespace, grace_seconds=0)
+        for pod in alive:
+            pod._wait(lambda pod=pod: pod.current is None, "the DELETED event", self.timing.delete)  # type: ignore[misc]
+        for namespace in self._namespaces:
+            self.client.delete("Namespace", namespace)
+        self.require_use({card.uuid: self._before.get(card.uuid, NOTHING) for card in self.cards}, "after clean-up")
+        for name in self.node_names:
+            lock = observe.annotations(self.journal.find("Node", None, name) or {}).get(observe.LOCK)
+            require(lock is None, "no node lock", lock, where=f"node {name} after clean-up")
+
+    def _create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+        self.client.create(
+            "Namespace",
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": name, "labels": self._labels | dict(labels or {})},
+            },
+        )
+
+    def _seen_use(self) -> dict[str, Use]:
+        found = metrics.card_usage(metrics.parse(self.cluster.scheduler_metrics()))
+        return {uuid: Use(card.memory, card.cores, card.shares) for (_, uuid), card in found.items()}
+
+    def _await_quota(self, namespace: str, limits: Mapping[str, int | None]) -> None:
+        from pytest_hami.kube.wait import poll
+
+        def seen() -> bool:
+            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics()))
+            return all(found.get((namespace, key), (0, None))[1] == limit for key, limit in limits.items())
+
+        poll(
+            seen,
+            timeout=self.timing.settle,
+            missing=lambda: f"metric hami_resource_quota_limit of namespace {namespace} equal to {dict(limits)}",
+        )
+
+    def _denied(self, code: int, containers: Sequence[Container], how: Mapping[str, Any], fits: Any, text: str) -> None:
+        body = self.manifest(*containers, **how)
+        name = body["metadata"]["name"]
+        self._notes.setdefault("denied", [])
+        try:
+            created = self.client.create("Pod", body)
+        except Exception as error:
+            seen_code, seen = getattr(error, "code", None), str(getattr(error, "message", error))
+            if seen_code is None:
+                raise
+            self._notes["denied"].append({"pod": name, "code": seen_code, "message": seen})
+            require(
+                seen_code == code and bool(fits(seen)), f"{code}: {text}", f"{seen_code}: {seen}", where=f"create pod {name}"
+            )
+            return
+        self._pods.append(Pod(self, body, created, time.monotonic()))
+        raise ClaimFailed(Failure(f"denied with {code}: {text}", "the pod was admitted", where=f"create pod {name}"))
+
+
+QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

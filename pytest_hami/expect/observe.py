@@ -1,0 +1,111 @@
+"""Reading a pod and its events, as pure functions over what the journal saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+ALLOCATED = "hami.io/vgpu-devices-allocated"
+TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+BIND_PHASE = "hami.io/bind-phase"
+VGPU_NODE = "hami.io/vgpu-node"
+REGISTER = "hami.io/node-nvidia-register"
+LOCK = "hami.io/mutex.lock"
+HOSTILE_LIMIT = 4096
+
+
+def annotations(object_: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotations of an object."""
+    return dict(object_.get("metadata", {}).get("annotations") or {})
+
+
+def hami_annotations(object_: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ``hami.io/*`` annotations, each cut to 4 KiB."""
+    return {k: v[:HOSTILE_LIMIT] for k, v in sorted(annotations(object_).items()) if k.startswith("hami.io/")}
+
+
+def phase(pod: Mapping[str, Any]) -> str:
+    """Return status.phase."""
+    return str(pod.get("status", {}).get("phase", "Pending"))
+
+
+def node_name(pod: Mapping[str, Any]) -> str:
+    """Return spec.nodeName, or an empty text."""
+    return str(pod.get("spec", {}).get("nodeName") or "")
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Return whether condition Ready is True."""
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in pod.get("status", {}).get("conditions", []))
+
+
+def unschedulable(pod: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return reason and message of ``PodScheduled=False``, or None."""
+    for condition in pod.get("status", {}).get("conditions", []):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return None
+
+
+def containers(pod: Mapping[str, Any]) -> tuple[tuple[bool, dict[str, Any]], ...]:
+    """Return ``(is_init, container)`` in HAMi's order: init containers first."""
+    spec = pod.get("spec", {})
+    return tuple((True, c) for c in spec.get("initContainers") or []) + tuple(
+        (False, c) for c in spec.get("containers") or []
+    )
+
+
+def with_reason(events: Iterable[Mapping[str, Any]], reason: str) -> tuple[str, ...]:
+    """Return the messages of the events with this reason."""
+    return tuple(str(e.get("message", "")) for e in events if e.get("reason") == reason)
+
+
+def filter_attempts(events: Iterable[Mapping[str, Any]]) -> int:
+    """Return how often HAMi's filter ended without a node for a pod.
+
+    HAMi 2.10.0 ends each such attempt with ``no available node, <N> nodes do not meet`` (pkg/scheduler/event.go); the
+    recorder counts repetitions.
+    """
+    return sum(
+        int(e.get("count") or (e.get("series") or {}).get("count") or 1)
+        for e in events
+        if e.get("reason") == "FilteringFailed" and "no available node" in str(e.get("message", ""))
+    )
+
+
+def state_line(pod: Mapping[str, Any] | None) -> str:
+    """Return one line that tells the state of a pod."""
+    if pod is None:
+        return "no such pod"
+    parts = [f"phase {phase(pod)}"]
+    if node_name(pod):
+        parts.append(f"node {node_name(pod)}")
+    if pod.get("metadata", {}).get("deletionTimestamp"):
+        parts.append("terminating")
+    refused = unschedulable(pod)
+    if refused:
+        parts.append(f"{refused[0]}: {refused[1][:300]}")
+    status = pod.get("status", {})
+    if status.get("reason"):
+        parts.append(f"{status['reason']}: {str(status.get('message', ''))[:300]}")
+    parts.append(f"ready {is_ready(pod)}")
+    parts.extend(f"{key.removeprefix('hami.io/')}={value[:200]!r}" for key, value in hami_annotations(pod).items())
+    return ", ".join(parts)
+
+
+def changes(history: Sequence[tuple[float, str, Mapping[str, Any]]], start: float) -> tuple[str, ...]:
+    """Return the history of a pod as lines ``+seconds type state``, without repetitions."""
+    lines: list[str] = []
+    last = ""
+    for time, kind, pod in history:
+        state = state_line(pod)
+        if state != last or kind == "DELETED":
+            lines.append(f"+{max(0.0, time - start):.3f}s {kind} {state}")
+        last = state
+    return tuple(lines)
+
+
+def canonical(value: object) -> str:
+    """Return JSON with sorted keys, to compare specs."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,292 @@
+"""A pod under test: waiting for it and asserting on it, always by its own UID."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_hami.contract import allocation
+from pytest_hami.contract.allocation import DeviceShare
+from pytest_hami.contract.reasons import parse_failed_scheduling
+from pytest_hami.expect import baseline, observe
+from pytest_hami.expect.accounting import Use, pod_use
+from pytest_hami.expect.failures import ClaimFailed, Failure, event_rows, require, require_equal
+from pytest_hami.expect.podspec import END_FILE
+
+if TYPE_CHECKING:
+    from pytest_hami.expect.hami import Hami
+    from pytest_hami.kube.exec import ExecResult
+
+
+class Pod:
+    """One created pod. The methods wait for a state and assert everything that belongs to it."""
+
+    def __init__(self, hami: Hami, submitted: Mapping[str, Any], created: Mapping[str, Any], started: float) -> None:
+        self._hami = hami
+        self.submitted = submitted
+        self.stored = created
+        self.name: str = created["metadata"]["name"]
+        self.namespace: str = created["metadata"]["namespace"]
+        self.uid: str = created["metadata"]["uid"]
+        self.use: dict[str, Use] = {}
+        self.groups: tuple[tuple[DeviceShare, ...], ...] = ()
+        self.shares: dict[str, tuple[DeviceShare, ...]] = {}
+        self._started = started
+        self._env: dict[str, dict[str, str]] = {}
+
+    def __repr__(self) -> str:
+        return f"pod {self.namespace}/{self.name} ({self.uid[:8]})"
+
+    @property
+    def current(self) -> dict[str, Any] | None:
+        """The pod as last seen, None once it is gone."""
+        return self._hami.journal.latest(self.uid)
+
+    @property
+    def events(self) -> tuple[dict[str, Any], ...]:
+        """The events of this UID."""
+        return self._hami.journal.events_of(self.uid)
+
+    @property
+    def node(self) -> str:
+        """The node that the pod is bound to."""
+        return observe.node_name(self.current or {})
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The UUIDs that the pod got, in allocation order, over all containers."""
+        return tuple(share.uuid for group in self.groups for share in group)
+
+    def timeline(self) -> tuple[str, ...]:
+        """The history of this pod as lines."""
+        seen = [(o.time, o.type, o.object) for o in self._hami.journal.history(self.uid)]
+        return observe.changes(seen, self._started)
+
+    def running(
+        self, *, memory: int | None = None, cores: int | None = None, cards: Sequence[str] | None = None
+    ) -> Pod:
+        """Wait until the pod runs, then assert baseline B; ``memory`` and ``cores`` of each share, ``cards`` the UUIDs.
+
+        Baseline: node, annotations, phase, lock, container positions, requested sizes, events of this UID, environment
+        of each container, and HAMi's metrics on every leased card. Raises ClaimFailed.
+        """
+        self._await_running()
+        pod = self.current
+        require(pod is not None, "a running pod", "it was deleted", where=repr(self))
+        assert pod is not None
+        placed = baseline.placement(pod, self._hami.registered(observe.node_name(pod)), self._hami.traits)
+        baseline.require_sizes(pod, placed, self._hami.device_config, self._hami.registered(observe.node_name(pod)))
+        baseline.require_events(pod, self.events)
+        self._require_leased(pod)
+        self.groups, self.shares = placed.groups, dict(placed.by_container)
+        self.use = pod_use(placed.shares)
+        for share in (share for group in self.groups for share in group):
+            wanted = {"memory": memory, "cores": cores}
+            seen = {"memory": share.memory, "cores": share.cores}
+            expected = {key: value for key, value in wanted.items() if value is not None}
+            require_equal(expected, {key: seen[key] for key in expected}, f"{self!r} allocation on {share.uuid}")
+        if cards is not None:
+            require(
+                sorted(self.cards) == sorted(cards), f"cards {sorted(cards)}", sorted(self.cards),
+                where=f"{self!r} annotation {observe.ALLOCATED}", timeline=self.timeline(),
+                events=event_rows(self.events),
+            )  # fmt: skip
+        self._hami.require_env(self)
+        self._hami.require_accounting(f"while {self.name} runs")
+        return self
+
+    def pending(self, reason: str, *, nodes: int = 1) -> Pod:
+        """Wait until the pod is refused for ``reason`` on ``nodes`` nodes, force one more try, assert baseline BP.
+
+        ``reason`` is the whole node reason, such as ``1/2 CardInsufficientMemory, 1/2 CardUuidMismatch``. Baseline: phase,
+        condition, no node, no annotation of HAMi, the events of this UID, and unchanged metrics. Raises ClaimFailed.
+        """
+        self._await_refused(reason)
+        self.use = {}
+        attempts = observe.filter_attempts(self.events)
+        self._hami.cluster.poke()
+        self._wait(
+            lambda: self._bound() or observe.filter_attempts(self.events) > attempts,
+            f"another filter attempt (event FilteringFailed) after {attempts}",
+            self._hami.timing.place,
+        )
+        pod = self.current or {}
+        refused = observe.unschedulable(pod)
+        if self._bound() or refused is None:
+            raise self._failure(f"still refused: {reason}", observe.state_line(pod))
+        seen = parse_failed_scheduling(refused[1])
+        wanted = (nodes, reason)
+        require(
+            wanted in seen.reasons, f"{nodes} {reason}", refused[1], where=f"{self!r} condition PodScheduled",
+            reason=refused[1], timeline=self.timeline(), events=event_rows(self.events),
+        )  # fmt: skip
+        baseline.require_refusal(pod, self.events, reason, nodes)
+        self._hami.require_accounting(f"while {self.name} is refused")
+        return self
+
+    def refused_by_kubernetes(self, part: str) -> Pod:
+        """Wait until kube-scheduler itself refuses the pod with ``part`` in the message; HAMi must not be asked."""
+        self._wait(
+            lambda: self._bound() or observe.unschedulable(self.current or {}),
+            "condition PodScheduled=False",
+            self._hami.timing.place,
+        )
+        refused = observe.unschedulable(self.current or {})
+        if refused is None or part not in refused[1]:
+            raise self._failure(f"refused with {part!r}", observe.state_line(self.current))
+        require(not observe.hami_annotations(self.current or {}), "no annotation of HAMi", self.current, where=repr(self))
+        return self
+
+    def failed(self, reason: str, message: str) -> Pod:
+        """Wait until the pod's phase is Failed with this reason and ``message`` in its text."""
+        self._wait(lambda: observe.phase(self.current or {}) == "Failed", "phase Failed", self._hami.timing.start)
+        status = (self.current or {}).get("status", {})
+        if status.get("reason") != reason or message not in str(status.get("message", "")):
+            raise self._failure(f"phase Failed, {reason}: …{message}…", observe.state_line(self.current))
+        self.use = {}
+        return self
+
+    def delete(self) -> None:
+        """Delete the pod and wait until it is gone."""
+        self._hami.client.delete("Pod", self.name, self.namespace, grace_seconds=0)
+        self._wait(lambda: self.current is None, "the DELETED event", self._hami.timing.delete)
+        self.use = {}
+
+    def end(self, how: str) -> None:
+        """End the pod: ``delete`` it, or let it ``succeed`` or ``fail`` by itself. Raises ValueError for another word."""
+        if how == "delete":
+            self.delete()
+            return
+        codes = {"succeed": ("0", "Succeeded"), "fail": ("1", "Failed")}
+        if how not in codes:
+            raise ValueError(f"end: expected delete, succeed or fail, got {how!r}")
+        code, phase = codes[how]
+        self.exec(["sh", "-c", f"echo {code} > {END_FILE}"])
+        self._wait(lambda: observe.phase(self.current or {}) == phase, f"phase {phase}", self._hami.timing.start)
+        self.use = {}
+
+    def exec(self, argv: Sequence[str], container: str | None = None) -> ExecResult:
+        """Run a command in a container (default: the first) and return its result."""
+        from pytest_hami.kube.exec import exec_in
+
+        name = container or self.stored["spec"]["containers"][0]["name"]
+        return exec_in(self._hami.client, self.namespace, self.name, name, list(argv))
+
+    def env(self, container: str | None = None) -> dict[str, str]:
+        """Return the environment that a command in the container sees."""
+        key = container or ""
+        if key not in self._env:
+            result = self.exec(["env"], container)
+            require(result.code == 0, "exit code 0 of env", f"{result.code}: {result.stderr}", where=repr(self))
+            self._env[key] = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+        return self._env[key]
+
+    def evidence(self) -> dict[str, Any]:
+        """Return what was observed of this pod, an allow-list of fields."""
+        last = self.current or next((o.object for o in reversed(self._hami.journal.history(self.uid))), self.stored)
+        refused = observe.unschedulable(last)
+        spec = self.stored["spec"]
+        return {
+            "name": self.name,
+            "uid": self.uid,
+            "node": observe.node_name(last),
+            "phase": observe.phase(last),
+            "scheduler": spec.get("schedulerName", ""),
+            "limits": {c["name"]: c.get("resources", {}).get("limits", {}) for _, c in observe.containers(self.stored)},
+            "selection": {k: v for k, v in observe.annotations(self.stored).items() if "nvidia.com/" in k or "policy" in k},
+            "annotations": observe.hami_annotations(last),
+            "condition": refused[1][: observe.HOSTILE_LIMIT] if refused else "",
+            "events": [f"{row['reason']}: {row['message'][:1000]}" for row in event_rows(self.events)],
+            "env": {
+                name or "main": {k: v for k, v in env.items() if k.startswith(("CUDA_", "NVIDIA_", "GPU_CORE"))}
+                for name, env in self._env.items()
+            },
+        }
+
+    def _bound(self) -> bool:
+        return bool(observe.node_name(self.current or {}))
+
+    def _await_running(self) -> None:
+        # A refusal may be a lost wake-up (HAMi 2.10.0 F-S3): one forced attempt decides, nothing is retried after it.
+        forced = False
+        while True:
+            attempts = observe.filter_attempts(self.events)
+            self._wait(
+                lambda seen=attempts: self._has_run() or self._stuck(seen if forced else -1),  # type: ignore[misc]
+                self._missing_to_run,
+                self._hami.timing.place + self._hami.timing.start,
+            )
+            if self._has_run():
+                return
+            if forced or observe.phase(self.current or {}) in {"Failed", "Succeeded"} or self.current is None:
+                raise self._failure(
+                    "the pod runs, with bind-phase=success", observe.state_line(self.current), reason=self._reason()
+                )
+            forced = True
+            self._hami.cluster.poke()
+
+    def _await_refused(self, reason: str) -> None:
+        def refused() -> bool:
+            pod = self.current or {}
+            found = observe.unschedulable(pod)
+            return bool(found and observe.filter_attempts(self.events)) or self._bound()
+
+        self._wait(refused, "condition PodScheduled=False and event FilteringFailed", self._hami.timing.place)
+        if self._bound():
+            raise self._failure(f"refused: {reason}", observe.state_line(self.current))
+
+    def _has_run(self) -> bool:
+        return not self._missing()
+
+    def _stuck(self, attempts: int) -> bool:
+        pod = self.current
+        if pod is None or observe.phase(pod) in {"Failed", "Succeeded"}:
+            return True
+        refused = not observe.node_name(pod) and observe.unschedulable(pod) is not None
+        return refused and (attempts < 0 or observe.filter_attempts(self.events) > attempts)
+
+    def _missing(self) -> list[str]:
+        pod = self.current
+        if pod is None:
+            return ["the pod"]
+        return baseline.missing_to_run(pod, self.events, self._hami.journal.find("Node", None, observe.node_name(pod)))
+
+    def _missing_to_run(self) -> str:
+        return "; ".join(self._missing())
+
+    def _reason(self) -> str:
+        pod = self.current or {}
+        refused = observe.unschedulable(pod)
+        return refused[1] if refused else str(pod.get("status", {}).get("message", ""))
+
+    def _require_leased(self, pod: Mapping[str, Any]) -> None:
+        node = observe.node_name(pod)
+        require(node in self._hami.node_names, f"one of {sorted(self._hami.node_names)}", node, where=f"{self!r} nodeName")
+
+    def _wait(self, ready: Callable[[], object], missing: str | Callable[[], str], timeout: float) -> None:
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        try:
+            wait_until(
+                self._hami.journal,
+                ready,
+                timeout=timeout,
+                missing=missing if callable(missing) else lambda: missing,
+                history=lambda: list(self.timeline()),
+            )
+        except WaitTimeout:
+            what = missing() if callable(missing) else missing
+            raise self._failure(f"{what} (within {timeout:g} s)", observe.state_line(self.current)) from None
+
+    def _failure(self, expected: str, seen: str, *, reason: str = "") -> ClaimFailed:
+        return ClaimFailed(
+            Failure(
+                expected=expected, seen=seen, where=repr(self), reason=reason or self._reason(),
+                timeline=self.timeline(), events=event_rows(self.events),
+            )
+        )  # fmt: skip
+
+
+def parse_groups(pod: Mapping[str, Any]) -> tuple[tuple[DeviceShare, ...], ...]:
+    """Return the allocation groups of a pod. Raises allocation.AllocationError for a malformed text."""
+    return allocation.parse(observe.annotations(pod).get(observe.ALLOCATED, ""))
