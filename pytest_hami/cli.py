@@ -1,0 +1,85 @@
+"""The console script ``pytest-hami``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+EXIT_USAGE = 4
+EXIT_CLUSTER = 6
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0, 4 for usage, 6 for a cluster that cannot be had."""
+    parser = argparse.ArgumentParser(prog="pytest-hami", description="HAMi conformance: playground and reports")
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="run an embedded cluster until Ctrl-C and print its kubeconfig path")
+    serve.add_argument("--fleet", default="seed-002", metavar="NAME|FILE", help="fleet to create (default: seed-002)")
+    serve.add_argument("--release", default="2.10.0", metavar="X.Y.Z", help="HAMi release that the parts play")
+    serve.add_argument("--port", type=int, default=0, help="port of the API server on 127.0.0.1 (default: a free one)")
+    serve.add_argument("--kubeconfig", metavar="FILE", help="where to write the kubeconfig (default: a temporary file)")
+    report = commands.add_parser("report", help="work with reports").add_subparsers(dest="action", required=True)
+    build = report.add_parser("build", help="make every output again from events.jsonl")
+    build.add_argument("directory", metavar="DIR", help="the report directory")
+    try:
+        arguments = parser.parse_args(argv)
+    except SystemExit as end:
+        return EXIT_USAGE if end.code else 0
+    if arguments.command == "serve":
+        return _serve(arguments)
+    return _build(Path(arguments.directory))
+
+
+def _build(directory: Path) -> int:
+    from pytest_hami.report.build import build
+
+    if not (directory / "events.jsonl").is_file():
+        return _usage(f"{directory}: no events.jsonl there; expected the directory of a run (--hami-report)")
+    report = build(directory)
+    print(report.verdict.sentence)
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from pytest_hami.cluster import fleet as fleets
+    from pytest_hami.cluster.base import ClusterUnavailable
+    from pytest_hami.cluster.local import LocalCluster
+
+    try:
+        fleet = fleets.load(arguments.fleet)
+    except fleets.FleetError as error:
+        return _usage(str(error))
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    cluster = LocalCluster(arguments.release, port=arguments.port)
+    with tempfile.TemporaryDirectory(prefix="pytest-hami-") as directory:
+        try:
+            cluster.start()
+            cluster.provision([fleet])
+            path = Path(arguments.kubeconfig or Path(directory) / "kubeconfig")
+            path.touch(mode=0o600)
+            path.write_text(json.dumps(cluster.kubeconfig, indent=2), encoding="utf-8")
+            print(f"simulated HAMi {arguments.release} with fleet {fleet.name}: nothing here is real")
+            print(f"export KUBECONFIG={path}")
+            print("Ctrl-C ends it", flush=True)
+            stop.wait()
+        except ClusterUnavailable as error:
+            print(f"pytest-hami: {error}", file=sys.stderr)
+            return EXIT_CLUSTER
+        except OSError as error:
+            return _usage(f"{arguments.kubeconfig}: {error.strerror}")
+        finally:
+            cluster.stop()
+    return 0
+
+
+def _usage(text: str) -> int:
+    print(f"pytest-hami: {text}", file=sys.stderr)
+    return EXIT_USAGE

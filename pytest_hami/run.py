@@ -1,0 +1,437 @@
+"""One run: its cluster, its leases, its cases and its event stream. Imported when HAMi is used, not before."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_hami import __version__
+from pytest_hami.checks import Capability, Check, Outcome
+from pytest_hami.cluster import fleet as fleets
+from pytest_hami.cluster.base import Cluster, ClusterUnavailable
+from pytest_hami.cluster.local import LocalCluster
+from pytest_hami.expect.expectations import ExpectationError
+from pytest_hami.expect.expectations import load as load_expectations
+from pytest_hami.expect.failures import DeviationChanged, Failure, Inconclusive, InvalidObservation, Verdict
+from pytest_hami.settings import Settings
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+    from pytest_hami.expect.hami import Hami
+    from pytest_hami.report.model import Report
+    from pytest_hami.report.stream import Writer
+
+DEFAULT_FLEET = "seed-002"
+REBUILD_EVERY = 2.0
+# What the local provider cannot show, and what would: (outcome, reason, remedy).
+LACKS: dict[Capability, tuple[Outcome, str, str]] = {
+    Capability.CUDA: (
+        Outcome.UNSUPPORTED,
+        "nothing executes CUDA here: there is no GPU",
+        "run it on a cluster with real GPUs",
+    ),
+    Capability.MONITOR: (Outcome.SKIPPED, "no HAMi monitor in this cluster", "use a provider that runs vGPUmonitor"),
+    Capability.MONITOR_METRICS: (
+        Outcome.SKIPPED,
+        "no HAMi monitor in this cluster",
+        "use a provider that runs vGPUmonitor",
+    ),
+    Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
+}
+
+CASE = pytest.StashKey[dict[str, Any]]()
+
+
+def validate(settings: Settings) -> None:
+    """Check names that need our data to be known. Raises pytest.UsageError (exit code 4)."""
+    from pytest_hami.cluster.mutants import mutant_names
+
+    try:
+        if settings["fleet"]:
+            fleets.load(settings["fleet"])
+        load_expectations(settings["release"])
+    except (fleets.FleetError, ExpectationError) as error:
+        raise pytest.UsageError(f"hami: {error}") from None
+    known = mutant_names() if settings.mutants else []
+    for name in settings.mutants:
+        if name not in known:
+            raise pytest.UsageError(f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}")
+
+
+def listing(items: Sequence[pytest.Item]) -> list[str]:
+    """Return one line for each check of the items, with what it needs and its cases."""
+    from pytest_hami.plugin import item_check, item_needs
+
+    cases: dict[str, list[pytest.Item]] = {}
+    records: dict[str, Check] = {}
+    for item in items:
+        check = item_check(item)
+        if check is not None:
+            cases.setdefault(check.id, []).append(item)
+            records[check.id] = check
+    lines = []
+    for id_ in sorted(cases):
+        check = records[id_]
+        lines.append(f"{id_}  {check.title}  [{check.layer}; fleet {check.fleet}; {len(cases[id_])} cases]")
+        lines.append(f"    {check.claim}")
+        needs = sorted(set().union(*(item_needs(item) for item in cases[id_])))
+        lines.append(f"    needs: {', '.join(needs) or 'nothing'}; does not prove: {check.not_proven}")
+    return lines
+
+
+class Run:
+    """The state of one pytest process."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        worker = getattr(config, "workerinput", None)
+        self._is_worker = worker is not None
+        self.run_id = (worker or {}).get("hami_run_id") or settings["run-id"] or secrets.token_hex(4)
+        self.lost = ""
+        self._cluster: Cluster = LocalCluster(
+            settings["release"], mutants=settings.mutants, timeout_scale=settings.timeout_scale
+        )
+        self._fleets: dict[str, fleets.Fleet] = {}
+        self._provisioned = False
+        self._dirty: set[str] = set()
+        self._tests = 0
+        self._writer: Writer | None = None
+        self._report: Report | None = None
+        self._declared: list[dict[str, Any]] = []
+        self._sent_declarations = False
+        self._seen_checks: set[str] = set()
+        self._last_build = 0.0
+
+    def begin(self, items: Sequence[pytest.Item]) -> None:
+        """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
+        try:
+            for name in dict.fromkeys(self._fleet_name(item) for item in items):
+                self._fleets[name] = fleets.load(name)
+        except fleets.FleetError as error:
+            raise pytest.UsageError(f"hami: {error}") from None
+        self._declared = _declarations(items)
+        if not self._is_worker:
+            for declaration in self._declared:
+                self._write(declaration)
+        try:
+            self._cluster.start()
+        except ClusterUnavailable as error:
+            self._lose(error)
+
+    def header(self) -> list[str]:
+        """Return the lines that tell what is real."""
+        parts = ", ".join(f"{p.name} {p.state}" for p in self._cluster.parts if p.state != "absent")
+        lines = [f"hami: parts: {parts}"]
+        if self._cluster.proves == "suite":
+            lines.append("hami: every part is SIMULATED: a green run proves this suite, not HAMi")
+        if self._settings.mutants:
+            lines.append(f"hami: MUTANTS are on: {', '.join(self._settings.mutants)}")
+        return lines
+
+    def ready_cluster(self) -> Cluster:
+        """Return the cluster with the nodes of all declared fleets. Ends the run (exit code 6) when it cannot be had."""
+        try:
+            self._cluster.start()
+            if not self._provisioned:
+                self._cluster.provision(self._fleets.values())
+                self._provisioned = True
+        except Exception as error:
+            if not _is_loss(error):
+                raise
+            self._lose(error)
+        return self._cluster
+
+    def require_capabilities(self, item: pytest.Item) -> None:
+        """Skip an item that needs what the cluster cannot show, or a fleet of another shape."""
+        from pytest_hami.plugin import item_needs
+
+        for need in sorted(item_needs(item) - self._cluster.capabilities):
+            outcome, reason, remedy = LACKS.get(
+                need, (Outcome.SKIPPED, f"this cluster cannot show {need}", "use another provider")
+            )
+            item.stash[CASE] = {"outcome": outcome, "reason": reason, "remedy": remedy}
+            pytest.skip(f"{outcome}: {reason}; remedy: {remedy}")
+        declared, used = self._declared_fleet(item), self._fleet_name(item)
+        if declared and declared != used:
+            wanted, have = fleets.load(declared), self._fleets[used]
+            if wanted.shape() != have.shape():
+                reason = f"fleet {used} has not the shape of {declared}, which this check declares"
+                remedy = "leave --hami-fleet out"
+                item.stash[CASE] = {"outcome": Outcome.SKIPPED, "reason": reason, "remedy": remedy}
+                pytest.skip(f"{Outcome.SKIPPED}: {reason}; remedy: {remedy}")
+
+    @contextlib.contextmanager
+    def lease(self, item: pytest.Item) -> Iterator[Hami]:
+        """Give a test its fleet and namespace, gather its evidence, then clean up."""
+        from pytest_hami.expect.hami import Hami, LeasedCard, LeasedNode
+
+        fleet = self._fleets[self._fleet_name(item)]
+        cluster = self._cluster
+        if fleet.name in self._dirty:
+            cluster.renew(fleet)
+            self._dirty.discard(fleet.name)
+        nodes = []
+        for node in fleet.nodes:
+            name = cluster.node_name(fleet, node.name)
+            cards = tuple(
+                LeasedCard(c.uuid, c.index, c.type, c.memory, c.cores, c.numa, True, name) for c in node.cards
+            )
+            nodes.append(LeasedNode(name, cards))
+        self._tests += 1
+        worker = getattr(self._config, "workerinput", {}).get("workerid", "")
+        labels = {"pytest-hami.io/run": self.run_id, "app.kubernetes.io/managed-by": "pytest-hami"}
+        namespace = f"hami-{self.run_id}{'-' + worker if worker else ''}-{self._tests}"
+        # A test that ends before its clean-up leaves nodes that nobody may trust.
+        self._dirty.add(fleet.name)
+        facade = Hami(cluster, namespace, nodes, fleet.name, labels, load_expectations(cluster.release))
+        try:
+            yield facade
+        finally:
+            item.stash.setdefault(CASE, {})
+            item.stash[CASE]["evidence"] = facade.evidence()
+            item.stash[CASE]["deviations"] = [(e.documented, e.reference) for e in facade.deviations]
+            failed = item.stash[CASE].get("outcome", Outcome.PASSED) not in {Outcome.PASSED, Outcome.DEVIATION}
+            mode = self._settings["cleanup"]
+            if not (mode == "never" or (mode == "on-success" and failed)):
+                facade.clean_up()
+                self._dirty.discard(fleet.name)
+
+    def observe(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        """Find the outcome of a phase; with the last phase, attach the finished case to the report."""
+        from pytest_hami.plugin import item_check
+
+        case = item.stash.setdefault(CASE, {})
+        case["seconds"] = case.get("seconds", 0.0) + report.duration
+        error = call.excinfo.value if call.excinfo is not None else None
+        if error is not None and not report.skipped and _is_loss(error):
+            self.lost = self.lost or _one_line(error)
+            item.session.shouldstop = f"hami: {self.lost}"
+        if report.failed:
+            case.setdefault("failure", _failure(error, report))
+            outcome = _outcome_of(error, report.when)
+            if case.get("outcome") is None or report.when == "teardown":
+                case["outcome"] = outcome
+            if outcome is Outcome.CHANGED and self._config.getoption("hami_allow_changed"):
+                report.outcome, report.longrepr = "passed", None
+            if outcome is Outcome.INCONCLUSIVE and self._config.getoption("hami_allow_inconclusive"):
+                report.outcome, report.longrepr = "passed", None
+        elif report.skipped and "outcome" not in case:
+            case["outcome"] = Outcome.SKIPPED
+            case["reason"] = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        elif report.when == "call":
+            case.setdefault("outcome", Outcome.PASSED)
+        report.hami_outcome = str(case.get("outcome", ""))  # type: ignore[attr-defined]
+        check = item_check(item)
+        if report.when != "teardown" or check is None:
+            return
+        deviations = case.pop("deviations", [])
+        if case.get("outcome") is Outcome.PASSED and deviations:
+            case["outcome"] = Outcome.DEVIATION
+            case["reason"] = f"known: documented is that {deviations[0][0]}"
+            case["reference"] = deviations[0][1]
+        record = {
+            "kind": "case-finished",
+            "check": check.id,
+            "case": _case_id(item),
+            "nodeid": item.nodeid,
+            "outcome": str(case.get("outcome", Outcome.NOT_RUN)),
+            "seconds": round(case["seconds"], 4),
+            "reason": case.get("reason", ""),
+            "remedy": case.get("remedy", ""),
+            "reference": case.get("reference", ""),
+            "failure": case.get("failure"),
+            "evidence": case.get("evidence", {}),
+        }
+        report.hami_outcome = record["outcome"]  # type: ignore[attr-defined]
+        report.hami_case = record  # type: ignore[attr-defined]
+        if self._is_worker and not self._sent_declarations:
+            self._sent_declarations = True
+            record["declared"] = self._declared
+
+    def record(self, case: dict[str, Any]) -> None:
+        """Write a finished case to the stream, and refresh the report now and then."""
+        for declaration in case.pop("declared", []):
+            if declaration["id"] not in self._seen_checks:
+                self._write(declaration)
+        self._write(case)
+        now = time.monotonic()
+        if now - self._last_build > REBUILD_EVERY:
+            self._build()
+
+    def finish(self, exit_code: int) -> None:
+        """Close the stream, end the cluster and write the report."""
+        self.stop_cluster()
+        if self._writer is None:
+            return
+        interrupted = bool(self.lost) or exit_code in {2, 3, 6}
+        self._write({"kind": "run-finished", "time": _now(), "exit_code": exit_code, "interrupted": interrupted})
+        self._writer.close()
+        self._build()
+
+    def stop_cluster(self) -> None:
+        """End what this process started; safe to call twice."""
+        self._cluster.stop()
+
+    def print_summary(self, reporter: TerminalReporter) -> None:
+        """Print verdict, what breaks it, and the place of the report."""
+        if self.lost:
+            reporter.write_line(f"hami: {self.lost}", red=True)
+        if self._report is None:
+            return
+        reporter.section("HAMi conformance", sep="=", bold=True)
+        for check in self._report.checks:
+            if check.outcome not in {Outcome.PASSED, Outcome.NOT_RUN}:
+                why = next((case.reason for case in check.cases if case.reason), "")
+                reporter.write_line(f"{check.id} {check.outcome}: {check.title}" + (f" ({why})" if why else ""))
+        reporter.write_line(self._report.verdict.sentence, bold=True)
+        reporter.write_line(f"report: {self.directory / 'index.html'}")
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the report."""
+        return Path(self._config.invocation_params.dir) / self._settings["report"]
+
+    def _fleet_name(self, item: pytest.Item) -> str:
+        return self._settings["fleet"] or self._declared_fleet(item) or DEFAULT_FLEET
+
+    def _declared_fleet(self, item: pytest.Item) -> str:
+        from pytest_hami.plugin import item_check
+
+        mark = item.get_closest_marker("hami_fleet")
+        check = item_check(item)
+        return str(mark.args[0]) if mark and mark.args else (check.fleet if check else "")
+
+    def _write(self, event: dict[str, Any]) -> None:
+        if self._writer is None:
+            from pytest_hami.report.stream import Writer
+
+            try:
+                self._writer = Writer(self.directory / "events.jsonl")
+            except OSError as error:
+                raise pytest.UsageError(f"--hami-report: cannot write {self.directory}: {error.strerror}") from None
+            self._writer.write(self._started())
+        if event["kind"] == "check-declared":
+            self._seen_checks.add(event["id"])
+        self._writer.write(event)
+
+    def _started(self) -> dict[str, Any]:
+        cluster = self._cluster
+        return {
+            "kind": "run-started",
+            "time": _now(),
+            "run_id": self.run_id,
+            "suite": {"version": __version__, "commit": None},
+            "proves": cluster.proves,
+            "provider": cluster.provider,
+            "lane": cluster.lane,
+            "parts": [
+                {"name": p.name, "state": str(p.state), "version": p.version, "digest": p.digest} for p in cluster.parts
+            ],
+            "release": cluster.release,
+            "fleet": [
+                {
+                    "node": cluster.node_name(fleet, node.name),
+                    "fleet": fleet.name,
+                    "cards": [
+                        {"uuid": c.uuid, "index": c.index, "type": c.type, "memory_mib": c.memory, "cores": c.cores}
+                        for c in node.cards
+                    ],
+                }
+                for fleet in self._fleets.values()
+                for node in fleet.nodes
+            ],
+            "settings": [{"name": f"--hami-{s.name}", "value": s.value, "source": s.source} for s in self._settings.items],
+            "seed": _seed(self._config),
+            "python": platform.python_version(),
+            "platform": sys.platform,
+            "mutants": list(self._settings.mutants),
+        }
+
+    def _build(self) -> None:
+        from pytest_hami.report.build import build
+
+        self._report = build(self.directory)
+        self._last_build = time.monotonic()
+
+    def _lose(self, error: BaseException) -> None:
+        self.lost = _one_line(error)
+        pytest.exit(f"hami: {self.lost}", returncode=6)
+
+
+def _is_loss(error: BaseException) -> bool:
+    from pytest_hami.kube.errors import ClusterLost, Unreachable
+
+    return isinstance(error, ClusterUnavailable | ClusterLost | Unreachable)
+
+
+def _outcome_of(error: BaseException | None, when: str | None) -> Outcome:
+    if when == "teardown":
+        return Outcome.ERROR
+    if isinstance(error, DeviationChanged):
+        return Outcome.CHANGED
+    if isinstance(error, InvalidObservation):
+        return Outcome.INVALID
+    if isinstance(error, Inconclusive):
+        return Outcome.INCONCLUSIVE
+    if isinstance(error, AssertionError) and when == "call":
+        return Outcome.FAILED
+    return Outcome.ERROR
+
+
+def _failure(error: BaseException | None, report: pytest.TestReport) -> dict[str, Any]:
+    if isinstance(error, Verdict):
+        failure = error.failure
+    else:
+        failure = Failure(
+            expected="the check runs to its end", seen=f"{type(error).__name__}: {error}"[:4000], where=str(report.when)
+        )
+    return failure.to_dict() | {"text": report.longreprtext[-20_000:]}
+
+
+def _declarations(items: Sequence[pytest.Item]) -> list[dict[str, Any]]:
+    from pytest_hami.plugin import item_check
+
+    found: dict[str, dict[str, Any]] = {}
+    for item in items:
+        check = item_check(item)
+        if check is None:
+            continue
+        declaration = found.setdefault(
+            check.id,
+            {
+                "kind": "check-declared", "id": check.id, "title": check.title, "claim": check.claim,
+                "not_proven": check.not_proven, "layer": str(check.layer), "needs": sorted(map(str, check.needs)),
+                "fleet": check.fleet, "jq": check.jq, "cases": [],
+            },
+        )  # fmt: skip
+        declaration["cases"].append({"id": _case_id(item), "nodeid": item.nodeid})
+    return [found[id_] for id_ in sorted(found)]
+
+
+def _case_id(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return str(callspec.id) if callspec is not None else ""
+
+
+def _seed(config: pytest.Config) -> int | None:
+    seed = config.getoption("randomly_seed", default=None)
+    return seed if isinstance(seed, int) else None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
