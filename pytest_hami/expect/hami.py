@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_hami.checks import Capability
 from pytest_hami.contract import metrics, register, releases
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.expect import baseline, observe
@@ -50,6 +51,14 @@ class LeasedNode:
         return {"kubernetes.io/hostname": self.name}
 
 
+class MissingCapability(Exception):
+    """A check went as far as this cluster can go."""
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(f"this cluster cannot show {capability}")
+        self.capability = capability
+
+
 class CardUsage:
     """What HAMi's metrics say about one card, waited for and compared."""
 
@@ -87,6 +96,7 @@ class Hami:
         self._notes: dict[str, Any] = {}
         self._scaled: dict[str, float] = {}
         self._restore: list[str] = []
+        self._opted_out: str | None = None
         self._before: dict[str, Use] = {}
         self._namespaces = [namespace]
         self._create_namespace(namespace)
@@ -216,6 +226,58 @@ class Hami:
         self._create_namespace(name, labels)
         self._namespaces.append(name)
         return name
+
+    def mutations(self, pod: Pod) -> dict[str, tuple[Any, Any]]:
+        """Return what HAMi changed in a pod's spec: ``{field: (without HAMi, as stored)}``, containers joined.
+
+        Without HAMi means a server-side dry run of the same pod in a namespace that opted out of the webhook, so that
+        the API server's own defaulting cancels out.
+        """
+        if self._opted_out is None:
+            self._opted_out = self.other_namespace("plain", {"hami.io/webhook": "ignore"})
+        body = {**pod.submitted, "metadata": {**pod.submitted["metadata"], "namespace": self._opted_out}}
+        plain = self.client.create("Pod", body, dry_run=True)["spec"]
+        stored = pod.stored["spec"]
+        changed = (key for key in sorted({*plain, *stored}) if plain.get(key) != stored.get(key))
+        return {key: (plain.get(key), stored.get(key)) for key in changed if key != "nodeName"}
+
+    def nvml_view(self, pod: Pod, container: str | None = None) -> list[tuple[int, str, int]]:
+        """Return what NVML shows in a container: (index, UUID, total MiB) of each card."""
+        query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+        result = pod.exec(query, container)
+        require(result.code == 0, "exit code 0 of nvidia-smi", f"{result.code}: {result.stderr}", where=repr(pod))
+        rows = [[field.strip() for field in line.split(",")] for line in result.stdout.splitlines() if line.strip()]
+        require(
+            all(len(row) == 3 and row[0].isdigit() and row[2].isdigit() for row in rows),
+            "lines of index, uuid, total MiB", result.stdout[:500], where=f"nvidia-smi in {pod!r}",
+        )  # fmt: skip
+        view = [(int(index), uuid, int(total)) for index, uuid, total in rows]
+        self._notes.setdefault("nvml", []).extend(list(row) for row in view)
+        return view
+
+    def one_of(self, pods: Sequence[Pod]) -> Pod:
+        """Return the one pod that was placed; the others must still wait. Raises ClaimFailed."""
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        self.cluster.poke()
+        try:
+            wait_until(
+                self.journal,
+                lambda: [pod for pod in pods if pod.node],
+                timeout=self.timing.place,
+                missing=lambda: "one of the waiting pods bound",
+                history=lambda: [observe.state_line(pod.current) for pod in pods],
+            )
+        except WaitTimeout:
+            pass
+        placed = [pod for pod in pods if pod.node]
+        require(len(placed) == 1, f"one of {len(pods)} waiting pods placed", [repr(pod) for pod in placed])
+        return placed[0]
+
+    def require_capability(self, capability: Capability) -> None:
+        """Skip the rest of a check on a cluster that lacks a capability."""
+        if capability not in self.cluster.capabilities:
+            raise MissingCapability(capability)
 
     def expected(self, name: str) -> Expectation:
         """Return what this release is expected to do. Raises ExpectationError for an unknown name."""

@@ -95,6 +95,22 @@ class Pod:
         self._hami.require_accounting(f"while {self.name} runs")
         return self
 
+    def running_without_cards(self) -> Pod:
+        """Wait until the pod runs, and assert that HAMi gave it nothing: no allocation, metrics unchanged."""
+        self._wait(
+            lambda: observe.is_ready(self.current or {}) or observe.phase(self.current or {}) in {"Failed", "Succeeded"},
+            "condition Ready",
+            self._hami.timing.place + self._hami.timing.start,
+        )
+        pod = self.current or {}
+        if observe.phase(pod) != "Running":
+            raise self._failure("phase Running", observe.state_line(pod))
+        notes = [key for key in observe.hami_annotations(pod) if key.startswith("hami.io/vgpu-")]
+        require(not notes, "no annotation hami.io/vgpu-*", notes, where=repr(self))
+        self._require_leased(pod)
+        self._hami.require_accounting(f"while {self.name} runs without cards")
+        return self
+
     def pending(self, reason: str, *, nodes: int = 1) -> Pod:
         """Wait until the pod is refused for ``reason`` on ``nodes`` nodes, force one more try, assert baseline BP.
 

@@ -1,0 +1,180 @@
+"""What the webhook does to a pod, and what it leaves alone."""
+
+import pytest
+
+from pytest_hami.checks import Capability, Layer, check
+from pytest_hami.expect.failures import require_equal
+from pytest_hami.expect.podspec import Container
+
+NEEDS = {Capability.ADMISSION, Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
+STORED = "[.pods[] | {name, scheduler, limits}]"
+
+
+@check(
+    "mock-02",
+    title="webhook, allocation and runtime agree",
+    claim="A GPU pod is sent to HAMi and changed nowhere else, and its container sees the allocated card, limits and hook.",
+    not_proven="that the hook enforces the limits",
+    layer=Layer.ADMISSION,
+    needs=NEEDS | {Capability.ENV, Capability.HOOK, Capability.NVML_VIEW, Capability.RECONFIGURE},
+    jq='.pods[0] | {scheduler, allocated: .annotations["hami.io/vgpu-devices-allocated"], env}',
+)
+@pytest.mark.parametrize("runtime_class", ["", "nvidia"], ids=["no-runtime-class", "runtime-class"])
+def test_webhook_allocation_runtime(hami, hami_nodes, runtime_class):
+    if runtime_class:
+        hami.configure_scheduler(runtimeClassName=runtime_class)
+    pod = hami.pod(memory=4096, cores=25).running(memory=4096, cores=25)
+    allowed = {"schedulerName": ("default-scheduler", "hami-scheduler")}
+    if runtime_class:
+        allowed["runtimeClassName"] = (None, runtime_class)
+    require_equal(allowed, hami.mutations(pod), "fields of the spec that the webhook changed")
+    (uuid,) = pod.cards
+    env = pod.env()
+    assert env["NVIDIA_VISIBLE_DEVICES"] == uuid
+    assert env["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/usr/local/vgpu/")
+    assert pod.exec(["cat", "/etc/ld.so.preload"]).stdout.split() == ["/usr/local/vgpu/libvgpu.so"]
+    assert "/usr/local/vgpu/libvgpu.so" in pod.exec(["cat", "/proc/1/maps"]).stdout
+    assert hami.nvml_view(pod) == [(0, uuid, 4096)]
+
+
+@check(
+    "mock-24",
+    title="pods without cards are left alone",
+    claim="A pod that asks for no card keeps its spec and scheduler, and sees no variable, hook or device of HAMi.",
+    not_proven="that it cannot reach a card by other means",
+    layer=Layer.ADMISSION,
+    needs=NEEDS | {Capability.ENV, Capability.DEVICES, Capability.HOOK, Capability.RECONFIGURE},
+    jq="[.pods[] | {name, scheduler, annotations, env}]",
+)
+@pytest.mark.parametrize("case", ["plain", "env-all", "overwrite-env", "core-policy"])
+def test_cpu_only_webhook(hami, hami_node, case):
+    container = Container(count=None, env={"NVIDIA_VISIBLE_DEVICES": "all"} if case == "env-all" else {})
+    if case == "overwrite-env":
+        hami.configure_scheduler(overwriteEnv=True)
+        pod = hami.pod(container, on=hami_node).running_without_cards()
+        assert pod.env().get("NVIDIA_VISIBLE_DEVICES") == "none"
+        return
+    if case == "core-policy":
+        hami.configure_scheduler(gpuCorePolicy="force")
+        pod = hami.pod(container, on=hami_node).running_without_cards()
+        with hami.known("core-policy-on-cpu-containers") as seen:
+            assert_equal = {"GPU_CORE_UTILIZATION_POLICY": pod.env().get("GPU_CORE_UTILIZATION_POLICY")}
+            require_equal({"GPU_CORE_UTILIZATION_POLICY": seen}, assert_equal, "env of a CPU container")
+        return
+    pod = hami.pod(container, on=hami_node).running_without_cards()
+    require_equal({}, hami.mutations(pod), "fields of the spec that the webhook changed")
+    assert not any(name.startswith(("CUDA_", "GPU_CORE")) for name in pod.env())
+    assert pod.exec(["cat", "/etc/ld.so.preload"]).code != 0
+    assert "nvidia" not in pod.exec(["ls", "/dev"]).stdout
+
+
+@check(
+    "mock-28",
+    title="namespace quota",
+    claim="HAMi enforces limits.nvidia.com/gpumem and gpucores of a namespace: at admission where the amount is known, else in the filter.",
+    not_proven="that usage of pods without HAMi annotations is counted",
+    layer=Layer.ADMISSION,
+    needs=NEEDS | {Capability.NATIVE_QUOTA},
+    jq="{denied, waiting: [.pods[] | select(.condition != \"\") | {name, condition}]}",
+)
+@pytest.mark.parametrize("case", ["memory", "cores", "percentage", "two-cards", "zero", "deleted", "other-namespace", "native"])
+def test_namespace_quota(hami, hami_node, case):
+    card, other = hami_node.cards
+    if case == "native":
+        hami.quota({"requests.nvidia.com/gpu": "1"}, name="native")
+        hami.pod(on=card, memory=4096).running()
+        hami.denied_by_kubernetes("exceeded quota: native", "requests.nvidia.com/gpu=1", on=card, memory=4096)
+    elif case == "memory":
+        hami.quota({"limits.nvidia.com/gpumem": "8192"})
+        first = hami.pod(on=card, memory=4096).running()
+        hami.pod(on=card, memory=4096).running()
+        hami.denied("exceeding resource quota", on=card, memory=1)
+        assert hami.quota_used("nvidia.com/gpumem") == 8192
+        first.delete()
+        hami.pod(on=other, memory=4096).running()
+        assert hami.quota_used("nvidia.com/gpumem") == 8192
+    elif case == "cores":
+        hami.quota({"limits.nvidia.com/gpucores": "50"})
+        hami.pod(on=card, memory=1, cores=30).running()
+        hami.denied("exceeding resource quota", on=card, memory=1, cores=21)
+        hami.pod(on=card, memory=1, cores=20).running()
+        assert hami.quota_used("nvidia.com/gpucores") == 50
+    elif case == "percentage":
+        hami.quota({"limits.nvidia.com/gpumem": "10240"})
+        hami.pod(on=hami_node, percent=26).pending("2/2 ResourceQuotaNotFit")
+        hami.pod(on=hami_node, percent=25).running(memory=10_240)
+    elif case == "two-cards":
+        hami.quota({"limits.nvidia.com/gpumem": "8192"})
+        hami.denied("exceeding resource quota", on=hami_node, count=2, memory=4097)
+        hami.pod(on=hami_node, count=2, memory=4096).running()
+    elif case == "zero":
+        hami.quota({"limits.nvidia.com/gpumem": "0"})
+        hami.denied("exceeding resource quota", on=card, memory=1)
+        hami.pod(on=hami_node, cores=10).pending("2/2 ResourceQuotaNotFit")
+    elif case == "deleted":
+        hami.quota({"limits.nvidia.com/gpumem": "4096"})
+        waiting = hami.pod(on=hami_node, percent=25).pending("2/2 ResourceQuotaNotFit")
+        hami.drop_quota()
+        waiting.running(memory=10_240)
+    else:
+        hami.quota({"limits.nvidia.com/gpumem": "4096"})
+        elsewhere = hami.other_namespace("free")
+        hami.pod(on=card, memory=8192, namespace=elsewhere).running()
+        hami.denied("exceeding resource quota", on=card, memory=4097)
+        hami.pod(on=card, memory=4096).running()
+
+
+@check(
+    "mock-30",
+    title="a card is implied",
+    claim="A limit on memory, percentage or cores alone asks for one card, in limits and in requests.",
+    not_proven="that requests alone would; Kubernetes refuses them",
+    layer=Layer.ADMISSION,
+    needs=NEEDS,
+    jq=STORED,
+)
+@pytest.mark.parametrize(
+    ("asked", "memory", "cores"),
+    [
+        pytest.param({"memory": 4096}, 4096, 0, id="memory"),
+        pytest.param({"cores": 30}, 40_960, 30, id="cores"),
+        pytest.param({"percent": 50}, 20_480, 0, id="percentage"),
+        pytest.param({"memory": 4096, "cores": 25}, 4096, 25, id="memory-and-cores"),
+        pytest.param({"percent": 100}, 40_960, 100, id="whole-by-percentage"),
+        pytest.param(None, 0, 0, id="requests-only"),
+    ],
+)
+def test_implicit_gpu(hami, hami_node, asked, memory, cores):
+    if asked is None:
+        container = Container(count=None).manifest() | {"resources": {"requests": {"nvidia.com/gpumem": "4096"}}}
+        text = "Limit must be set for non overcommitable resources"
+        hami.denied_by_kubernetes(text, code=422, on=hami_node, count=None, spec={"containers": [container]})
+        return
+    pod = hami.pod(on=hami_node, count=None, **asked).running(memory=memory, cores=cores)
+    resources = pod.stored["spec"]["containers"][0]["resources"]
+    require_equal({"limit": "1", "request": "1"}, {
+        "limit": resources["limits"].get("nvidia.com/gpu"), "request": resources["requests"].get("nvidia.com/gpu"),
+    }, "nvidia.com/gpu of the stored container")  # fmt: skip
+    assert pod.stored["spec"]["schedulerName"] == "hami-scheduler"
+    assert len(pod.cards) == 1
+
+
+@check(
+    "mock-31",
+    title="a card without sizes is a whole card",
+    claim="A pod that only says how many cards it wants gets them whole, with all memory and cores, and shares with nobody.",
+    not_proven="that nobody else can touch the card from outside HAMi",
+    layer=Layer.ADMISSION,
+    needs=NEEDS,
+    jq=STORED,
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_default_full_memory(hami, hami_node, count):
+    taken = hami_node.cards[:count]
+    notes = {"nvidia.com/use-gpuuuid": ",".join(card.uuid for card in taken)}
+    pod = hami.pod(on=hami_node, count=count, annotations=notes)
+    pod.running(memory=40_960, cores=100, cards=[card.uuid for card in taken])
+    assert pod.stored["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucores"] == "100"
+    for card in taken:
+        hami.usage(card).equals(memory=40_960, cores=100, shares=1)
+        hami.pod(on=card, memory=1, cores=1).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")

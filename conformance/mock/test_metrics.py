@@ -1,0 +1,71 @@
+"""What HAMi's metrics say, before, during and after."""
+
+import pytest
+
+from pytest_hami.checks import Capability, Layer, check
+from pytest_hami.contract import metrics
+from pytest_hami.expect.failures import require, require_equal
+
+NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
+
+
+@check(
+    "mock-26",
+    title="monitoring tells the truth",
+    claim="The scheduler's metrics carry exactly the promised series and labels, and follow a pod on its card and nowhere else.",
+    not_proven="that reserved memory is used memory",
+    layer=Layer.METRICS,
+    needs=NEEDS | {Capability.MULTI_NODE},
+    jq="[.usage[] | {when, cards}]",
+)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "vector",
+        "labels",
+        "build-info",
+        pytest.param("monitor", marks=pytest.mark.hami_needs("monitor_metrics")),
+    ],
+)
+def test_monitoring(hami, hami_cluster, hami_gpus, case):
+    card, _ = hami_gpus
+    if case == "build-info":
+        (sample,) = [sample for sample in hami.samples() if sample.name == "hami_build_info"]
+        seen = dict(sample.labels)["version"].removeprefix("v")
+        require(seen == hami_cluster.release, hami_cluster.release, seen, where="hami_build_info version")
+        return
+    before = series(hami)
+    pod = hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25)
+    if case == "labels":
+        wrong = metrics.contract_violations(hami.samples(), hami.traits.release)
+        require(not wrong, "the promised metric names and label sets", wrong, where="/metrics of the HAMi scheduler")
+        return
+    during = series(hami)
+    moved = {key: (before.get(key), value) for key, value in during.items() if before.get(key) != value}
+    key = (card.node, card.uuid)
+    require_equal(
+        {
+            ("hami_gpu_memory_allocated_bytes", *key): (0.0, 4_294_967_296.0),
+            ("hami_gpu_core_allocated_ratio", *key): (0.0, 25.0),
+            ("hami_gpu_shared_count", *key): (0.0, 1.0),
+            ("hami_node_gpu_memory_allocated_ratio", *key): (0.0, 0.1),
+            ("hami_node_gpu_overview", *key): (0.0, 4_294_967_296.0),
+            ("hami_vgpu_memory_allocated_bytes", *key): (None, 4_294_967_296.0),
+            ("hami_vgpu_core_allocated_ratio", *key): (None, 25.0),
+        },
+        moved,
+        "series that changed while one pod of 4096 MiB and 25 % runs",
+    )
+    require(metrics.pod_usage(hami.samples())[(pod.namespace, pod.name)] == {card.uuid: (4096, 25)}, "4096 MiB, 25 %", moved)
+    pod.delete()
+    require_equal(before, series(hami), "series after the pod is gone")
+
+
+def series(hami):
+    """Return the value of every series of the leased nodes by (name, node, uuid)."""
+    found = {}
+    for sample in hami.samples():
+        labels = dict(sample.labels)
+        if labels.get("node") in hami.node_names:
+            found[(sample.name, labels["node"], labels["device_uuid"])] = sample.value
+    return found

@@ -1,0 +1,133 @@
+"""Registration of nodes and cards, and what survives restarts and changes."""
+
+import re
+
+import pytest
+
+from pytest_hami.checks import Capability, Layer, check
+from pytest_hami.contract import metrics
+from pytest_hami.contract.register import Device
+from pytest_hami.expect import observe
+from pytest_hami.expect.failures import require, require_equal
+
+NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
+UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+A100 = {"count": 10, "devmem": 40_960, "devcore": 100, "type": "NVIDIA A100-SXM4-40GB", "mode": "hami-core", "health": True}
+
+
+@check(
+    "mock-01",
+    title="cards are registered",
+    claim="Every card of every GPU node, and no other, is in the node's annotation, its allocatable and the scheduler's metrics.",
+    not_proven="that the cards exist",
+    layer=Layer.NODE,
+    needs={Capability.SCHEDULER_METRICS, Capability.MULTI_NODE},
+    jq="{registered, allocatable}",
+)
+@pytest.mark.parametrize("case", ["annotation", "allocatable", "metrics", "cpu-node"])
+def test_device_registration(hami, hami_nodes, case):
+    registered = {node.name: hami.registered(node.name) for node in hami_nodes}
+    found = {node.name: hami.journal.find("Node", None, node.name) for node in hami.nodes}
+    hami.note("registered", {name: [device.id for device in devices] for name, devices in registered.items()})
+    hami.note("allocatable", {n: o["status"].get("allocatable", {}).get("nvidia.com/gpu") for n, o in found.items()})
+    if case == "annotation":
+        for node in hami_nodes:
+            for card in node.cards:
+                expected = Device(id=card.uuid, index=card.index, numa=card.numa, **A100)
+                seen = [device for device in registered[node.name] if device.id == card.uuid]
+                require(seen == [expected], str(expected), seen, where=f"node {node.name} {observe.REGISTER}")
+            require(len(registered[node.name]) == 2, "2 cards", registered[node.name], where=f"node {node.name}")
+        uuids = [device.id for devices in registered.values() for device in devices]
+        require(len(set(uuids)) == 4 and all(map(UUID.fullmatch, uuids)), "4 distinct card UUIDs", uuids)
+    elif case == "allocatable":
+        for node in hami_nodes:
+            status = found[node.name]["status"]
+            seen = {key: status[key].get("nvidia.com/gpu") for key in ("capacity", "allocatable")}
+            require_equal({"capacity": "20", "allocatable": "20"}, seen, f"node {node.name} nvidia.com/gpu")
+    elif case == "metrics":
+        usage = metrics.card_usage(hami.samples())
+        for card in hami.cards:
+            seen = usage.get((card.node, card.uuid))
+            expected = metrics.CardUsage(memory_limit=42_949_672_960, core_limit=100, memory=0, shares=0, cores=0)
+            require(seen == expected, str(expected), seen, where=f"metrics of card {card.uuid}")
+        mine = {uuid for node, uuid in usage if node in hami.node_names}
+        require(mine == {card.uuid for card in hami.cards}, "exactly the fleet's cards", sorted(mine))
+    else:
+        (plain,) = (node for node in hami.nodes if not node.cards)
+        notes = observe.annotations(found[plain.name])
+        require(observe.REGISTER not in notes, f"no {observe.REGISTER}", notes, where=f"node {plain.name}")
+        seen = found[plain.name]["status"].get("allocatable", {}).get("nvidia.com/gpu")
+        require(seen is None, "no nvidia.com/gpu in allocatable", seen, where=f"node {plain.name}")
+
+
+@check(
+    "mock-23",
+    title="a restart loses nothing",
+    claim="After a restart of scheduler or plugin running pods keep cards and accounting, and waiting pods still get theirs.",
+    not_proven="that a restart during an Allocate is harmless",
+    layer=Layer.BIND,
+    needs=NEEDS | {Capability.RESTART},
+    jq='[.pods[] | {name, uid, allocated: .annotations["hami.io/vgpu-devices-allocated"]}]',
+)
+@pytest.mark.parametrize("part", ["hami-scheduler", "node"])
+@pytest.mark.parametrize("waiting", [False, True], ids=["held", "held-and-waiting"])
+def test_restart_recovery(hami, hami_cluster, hami_gpus, part, waiting):
+    card, other = hami_gpus
+    holder = hami.pod(on=card, memory=30_000, cores=10).running(memory=30_000, cores=10)
+    reason = "1/2 CardInsufficientMemory, 1/2 CardUuidMismatch"
+    queued = hami.pod(on=card, memory=20_000).pending(reason) if waiting else None
+    before = (holder.uid, observe.annotations(holder.current)[observe.ALLOCATED])
+    hami_cluster.restart(part)
+    hami.usage(card).equals(memory=30_000, cores=10, shares=1)
+    hami.usage(other).equals(memory=0, cores=0, shares=0)
+    after = (holder.current["metadata"]["uid"], observe.annotations(holder.current)[observe.ALLOCATED])
+    require(before == after, str(before), after, where="UID and allocation across the restart")
+    restarts = [status["restartCount"] for status in holder.current["status"]["containerStatuses"]]
+    require(restarts == [0], "no restart of the container", restarts)
+    hami.pod(on=card, memory=10_961).pending(reason).delete()
+    hami.pod(on=card, memory=10_960).running(memory=10_960).delete()
+    if queued:
+        holder.delete()
+        queued.running(memory=20_000, cards=[card.uuid])
+
+
+@check(
+    "mock-32",
+    title="memory oversubscription",
+    claim="With a memory scaling of 2 a node promises twice its memory, says so to its containers, and takes it back without harm.",
+    not_proven="that oversubscribed memory can be used",
+    layer=Layer.NODE,
+    needs=NEEDS | {Capability.ENV, Capability.RECONFIGURE, Capability.MULTI_NODE},
+    jq='[.pods[] | {name, allocated: .annotations["hami.io/vgpu-devices-allocated"], env}]',
+)
+@pytest.mark.parametrize("case", ["single", "two-tenants", "shrink-back"])
+def test_memory_oversubscription(hami, hami_nodes, case):
+    node, untouched = hami_nodes
+    card, _ = node.cards
+    before = hami.pod(on=card, memory=1000, cores=5).running(memory=1000)
+    assert "CUDA_OVERSUBSCRIBE" not in before.env()
+    hami.configure_node(node, devicememoryscaling=2.0)
+    require_equal(
+        {"scaled": [81_920, 81_920], "other": [40_960, 40_960]},
+        {"scaled": [d.devmem for d in hami.registered(node.name)],
+         "other": [d.devmem for d in hami.registered(untouched.name)]},
+        "registered MiB",
+    )  # fmt: skip
+    limits = metrics.card_usage(hami.samples())
+    assert limits[(node.name, card.uuid)].memory_limit == 85_899_345_920
+    if case == "single":
+        pod = hami.pod(on=card, memory=61_440, cores=10).running(memory=61_440)
+        assert pod.env()["CUDA_OVERSUBSCRIBE"] == "true"
+        hami.pod(on=card, memory=19_481).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")
+        hami.pod(on=node, memory=81_921).pending("2/2 CardInsufficientMemory")
+        hami.pod(on=untouched, memory=61_440).pending("2/2 CardInsufficientMemory")
+    elif case == "two-tenants":
+        for _ in range(2):
+            hami.pod(on=card, memory=40_000, cores=10).running(memory=40_000, cards=[card.uuid])
+        hami.usage(card).equals(memory=81_000, cores=25, shares=3)
+    else:
+        hami.pod(on=card, memory=61_440, cores=10).running(memory=61_440)
+        hami.configure_node(node)
+        hami.usage(card).equals(memory=62_440, cores=15, shares=2)
+        hami.pod(on=card, memory=1).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")
+    assert before.current["status"]["containerStatuses"][0]["restartCount"] == 0
