@@ -142,7 +142,6 @@ def pytest_runtest_makereport(
     return report
 
 
-
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Show invalid and inconclusive observations as errors, deviations by name."""
     outcome = getattr(report, "hami_outcome", "")

@@ -65,7 +65,9 @@ def validate(settings: Settings) -> None:
     known = mutant_names() if settings.mutants else []
     for name in settings.mutants:
         if name not in known:
-            raise pytest.UsageError(f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}")
+            raise pytest.UsageError(
+                f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}"
+            )
 
 
 def listing(items: Sequence[pytest.Item]) -> list[str]:
@@ -351,7 +353,9 @@ class Run:
                 for fleet in self._fleets.values()
                 for node in fleet.nodes
             ],
-            "settings": [{"name": f"--hami-{s.name}", "value": s.value, "source": s.source} for s in self._settings.items],
+            "settings": [
+                {"name": f"--hami-{s.name}", "value": s.value, "source": s.source} for s in self._settings.items
+            ],
             "seed": _seed(self._config),
             "python": platform.python_version(),
             "platform": sys.platform,

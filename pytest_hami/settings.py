@@ -100,7 +100,9 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--hami-list", action="store_true", help="list the selected checks and what they need, run nothing")
     group.addoption("--hami-list-mutants", action="store_true", help="list the mutants, one name a line, and exit")
     group.addoption("--hami-allow-changed", action="store_true", help="a known deviation that is gone does not fail")
-    group.addoption("--hami-allow-inconclusive", action="store_true", help="an inconclusive check does not fail the run")
+    group.addoption(
+        "--hami-allow-inconclusive", action="store_true", help="an inconclusive check does not fail the run"
+    )
 
 
 def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -130,7 +132,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> S
     return settings
 
 
-def _complaint(name: str, value: str) -> str:  # noqa: C901
+def _complaint(name: str, value: str) -> str:
     if name == "cluster" and value in PLANNED_PROVIDERS:
         return f"provider {value!r} is planned and not there yet; this version knows: {', '.join(PROVIDERS)}"
     if name == "cluster" and value not in PROVIDERS:

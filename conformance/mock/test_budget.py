@@ -21,7 +21,9 @@ ALLOCATIONS = '[.pods[] | {name, allocated: .annotations["hami.io/vgpu-devices-a
 @pytest.mark.parametrize("leaver", [0, 1, 2], ids=["first-leaves", "middle-leaves", "last-leaves"])
 def test_share_one_gpu(hami, hami_gpus, leaver):
     card, other = hami_gpus
-    tenants = [hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25, cards=[card.uuid]) for _ in range(3)]
+    tenants = [
+        hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25, cards=[card.uuid]) for _ in range(3)
+    ]
     caches = {tenant.env()["CUDA_DEVICE_MEMORY_SHARED_CACHE"] for tenant in tenants}
     assert len(caches) == 3, f"expected three cache paths, seen {caches}"
     hami.usage(card).equals(memory=12_288, cores=75, shares=3)
@@ -214,7 +216,9 @@ def test_share_count(hami, hami_node, split):
     if split != 10:
         hami.configure_node(hami_node, devicesplitcount=split)
     card, other = hami_node.cards
-    tenants = [hami.pod(on=card, memory=64, cores=1).running(memory=64, cores=1, cards=[card.uuid]) for _ in range(split)]
+    tenants = [
+        hami.pod(on=card, memory=64, cores=1).running(memory=64, cores=1, cards=[card.uuid]) for _ in range(split)
+    ]
     hami.usage(card).equals(memory=64 * split, cores=split, shares=split)
     reason = "1/2 CardTimeSlicingExhausted, 1/2 CardUuidMismatch"
     waiting = [hami.pod(on=card, memory=64, cores=1).pending(reason) for _ in range(2)]

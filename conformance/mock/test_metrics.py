@@ -56,7 +56,9 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
         moved,
         "series that changed while one pod of 4096 MiB and 25 % runs",
     )
-    require(metrics.pod_usage(hami.samples())[(pod.namespace, pod.name)] == {card.uuid: (4096, 25)}, "4096 MiB, 25 %", moved)
+    require(
+        metrics.pod_usage(hami.samples())[(pod.namespace, pod.name)] == {card.uuid: (4096, 25)}, "4096 MiB, 25 %", moved
+    )
     pod.delete()
     require_equal(before, series(hami), "series after the pod is gone")
 

@@ -12,7 +12,14 @@ from pytest_hami.expect.failures import require, require_equal
 
 NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
 UUID = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-A100 = {"count": 10, "devmem": 40_960, "devcore": 100, "type": "NVIDIA A100-SXM4-40GB", "mode": "hami-core", "health": True}
+A100 = {
+    "count": 10,
+    "devmem": 40_960,
+    "devcore": 100,
+    "type": "NVIDIA A100-SXM4-40GB",
+    "mode": "hami-core",
+    "health": True,
+}
 
 
 @check(

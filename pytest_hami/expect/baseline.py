@@ -65,27 +65,42 @@ def placement(pod: Mapping[str, Any], registered: Sequence[Device], traits: rele
     )
     rest = notes.get(observe.TO_ALLOCATE, "absent")
     require(
-        rest != "absent" and not rest.strip(";"), "only empty groups", rest, where=f"{where} annotation {observe.TO_ALLOCATE}"
+        rest != "absent" and not rest.strip(";"),
+        "only empty groups",
+        rest,
+        where=f"{where} annotation {observe.TO_ALLOCATE}",
     )
     text = notes.get(observe.ALLOCATED, "")
     try:
         groups = allocation.parse(text)
     except allocation.AllocationError as error:
-        require(False, "a well-formed allocation", f"{text[:500]!r}: {error}", where=f"{where} annotation {observe.ALLOCATED}")
+        require(
+            False,
+            "a well-formed allocation",
+            f"{text[:500]!r}: {error}",
+            where=f"{where} annotation {observe.ALLOCATED}",
+        )
         raise
     asking = [(c["name"], asks_for_cards(c)) for _, c in observe.containers(pod)]
     kept = traits.positions_kept_for_models or any(device.type == EXACT_TYPE for device in registered)
     try:
         by_container = allocation.assign(groups, asking, positions_kept=kept)
     except allocation.AllocationError as error:
-        require(False, f"one group for each of {asking}", f"{text!r}: {error}", where=f"{where} annotation {observe.ALLOCATED}")
+        require(
+            False,
+            f"one group for each of {asking}",
+            f"{text!r}: {error}",
+            where=f"{where} annotation {observe.ALLOCATED}",
+        )
         raise
     known = {device.id for device in registered}
     for share in (share for group in groups for share in group):
         require(share.uuid in known, f"a card of node {node}: {sorted(known)}", share.uuid, where=f"{where} allocation")
     for name, shares in by_container.items():
         uuids = [share.uuid for share in shares]
-        require(len(uuids) == len(set(uuids)), "distinct cards in one container", uuids, where=f"{where} container {name}")
+        require(
+            len(uuids) == len(set(uuids)), "distinct cards in one container", uuids, where=f"{where} container {name}"
+        )
     init = {c["name"]: is_init for is_init, c in observe.containers(pod)}
     return Placement(groups, by_container, tuple((init[n], s) for n, shares in by_container.items() for s in shares))
 
@@ -93,7 +108,9 @@ def placement(pod: Mapping[str, Any], registered: Sequence[Device], traits: rele
 def asks_for_cards(container: Mapping[str, Any]) -> bool:
     """Return whether a stored container asks for at least one card."""
     resources = container.get("resources", {})
-    value = (resources.get("limits") or {}).get("nvidia.com/gpu") or (resources.get("requests") or {}).get("nvidia.com/gpu")
+    value = (resources.get("limits") or {}).get("nvidia.com/gpu") or (resources.get("requests") or {}).get(
+        "nvidia.com/gpu"
+    )
     return value is not None and str(value) != "0"
 
 
@@ -154,7 +171,13 @@ def require_refusal(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]],
             closing.append(message)
         else:
             seen.add(message.split("(", 1)[0])
-    require(seen == expected, f"events FilteringFailed {sorted(expected)}", sorted(seen), where=where, events=event_rows(events))
+    require(
+        seen == expected,
+        f"events FilteringFailed {sorted(expected)}",
+        sorted(seen),
+        where=where,
+        events=event_rows(events),
+    )
     require(
         bool(closing) and all(text.endswith(" nodes do not meet") for text in closing),
         "a closing event 'no available node, N nodes do not meet'", closing, where=where, events=event_rows(events),
@@ -171,5 +194,8 @@ def env_of_interest(env: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in env.items()
-        if (key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE")) and key != "CUDA_DEVICE_MEMORY_SHARED_CACHE")
+        if (
+            key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE"))
+            and key != "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+        )
     }

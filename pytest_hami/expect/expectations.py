@@ -40,7 +40,9 @@ def load(release: str) -> dict[str, Expectation]:
     result = {}
     for name, raw in document.items():
         if not isinstance(raw, dict) or "value" not in raw or set(raw) - {"value", "documented", "reference"}:
-            raise ExpectationError(f"{path.name}: {name}: expected value, and documented with reference for a deviation")
+            raise ExpectationError(
+                f"{path.name}: {name}: expected value, and documented with reference for a deviation"
+            )
         if bool(raw.get("documented")) != bool(raw.get("reference")):
             raise ExpectationError(f"{path.name}: {name}: a deviation needs documented and reference, both")
         result[name] = Expectation(name, raw["value"], raw.get("documented", ""), raw.get("reference", ""))

@@ -213,7 +213,7 @@ class Hami:
         """Delete a ResourceQuota and wait until HAMi's live metrics show no limit."""
         where = namespace or self.namespace
         self.client.delete("ResourceQuota", name, where)
-        self._await_quota(where, dict.fromkeys((key.removeprefix("limits.") for key in QUOTA_KEYS)))
+        self._await_quota(where, dict.fromkeys(key.removeprefix("limits.") for key in QUOTA_KEYS))
 
     def quota_used(self, resource: str, namespace: str | None = None) -> int:
         """Return what HAMi counts against a namespace: MiB for gpumem, percent for gpucores."""
@@ -331,7 +331,9 @@ class Hami:
             if not shares or any(c["name"] == name for c in pod.stored["spec"].get("initContainers") or []):
                 continue
             scaled = self._scaled.get(shares and pod.node, 1.0) > 1
-            expected = baseline.expected_env(shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level)
+            expected = baseline.expected_env(
+                shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level
+            )
             container = next(c for c in pod.stored["spec"]["containers"] if c["name"] == name)
             expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})
             require_equal(expected, baseline.env_of_interest(pod.env(name)), f"{pod!r} container {name} env")
@@ -432,7 +434,10 @@ class Hami:
                 raise
             self._notes["denied"].append({"pod": name, "code": seen_code, "message": seen})
             require(
-                seen_code == code and bool(fits(seen)), f"{code}: {text}", f"{seen_code}: {seen}", where=f"create pod {name}"
+                seen_code == code and bool(fits(seen)),
+                f"{code}: {text}",
+                f"{seen_code}: {seen}",
+                where=f"create pod {name}",
             )
             return
         self._pods.append(Pod(self, body, created, time.monotonic()))

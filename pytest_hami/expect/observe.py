@@ -37,7 +37,9 @@ def node_name(pod: Mapping[str, Any]) -> str:
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
     """Return whether condition Ready is True."""
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in pod.get("status", {}).get("conditions", []))
+    return any(
+        c.get("type") == "Ready" and c.get("status") == "True" for c in pod.get("status", {}).get("conditions", [])
+    )
 
 
 def unschedulable(pod: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -98,7 +98,9 @@ class Pod:
     def running_without_cards(self) -> Pod:
         """Wait until the pod runs, and assert that HAMi gave it nothing: no allocation, metrics unchanged."""
         self._wait(
-            lambda: observe.is_ready(self.current or {}) or observe.phase(self.current or {}) in {"Failed", "Succeeded"},
+            lambda: (
+                observe.is_ready(self.current or {}) or observe.phase(self.current or {}) in {"Failed", "Succeeded"}
+            ),
             "condition Ready",
             self._hami.timing.place + self._hami.timing.start,
         )
@@ -150,7 +152,9 @@ class Pod:
         refused = observe.unschedulable(self.current or {})
         if refused is None or part not in refused[1]:
             raise self._failure(f"refused with {part!r}", observe.state_line(self.current))
-        require(not observe.hami_annotations(self.current or {}), "no annotation of HAMi", self.current, where=repr(self))
+        require(
+            not observe.hami_annotations(self.current or {}), "no annotation of HAMi", self.current, where=repr(self)
+        )
         return self
 
     def failed(self, reason: str, message: str) -> Pod:
@@ -209,7 +213,9 @@ class Pod:
             "phase": observe.phase(last),
             "scheduler": spec.get("schedulerName", ""),
             "limits": {c["name"]: c.get("resources", {}).get("limits", {}) for _, c in observe.containers(self.stored)},
-            "selection": {k: v for k, v in observe.annotations(self.stored).items() if "nvidia.com/" in k or "policy" in k},
+            "selection": {
+                k: v for k, v in observe.annotations(self.stored).items() if "nvidia.com/" in k or "policy" in k
+            },
             "annotations": observe.hami_annotations(last),
             "condition": refused[1][: observe.HOSTILE_LIMIT] if refused else "",
             "events": [f"{row['reason']}: {row['message'][:1000]}" for row in event_rows(self.events)],
@@ -277,7 +283,9 @@ class Pod:
 
     def _require_leased(self, pod: Mapping[str, Any]) -> None:
         node = observe.node_name(pod)
-        require(node in self._hami.node_names, f"one of {sorted(self._hami.node_names)}", node, where=f"{self!r} nodeName")
+        require(
+            node in self._hami.node_names, f"one of {sorted(self._hami.node_names)}", node, where=f"{self!r} nodeName"
+        )
 
     def _wait(self, ready: Callable[[], object], missing: str | Callable[[], str], timeout: float) -> None:
         from pytest_hami.kube.wait import WaitTimeout, wait_until

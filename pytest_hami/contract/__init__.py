@@ -1,0 +1,1 @@
+"""What HAMi promises, as pure functions and tables by release."""

@@ -1,0 +1,162 @@
+"""Kubernetes quantities and HAMi's reading of a container's request.
+
+Source: HAMi 2.10.0, pkg/device/nvidia/device.go (GenerateResourceRequests), pkg/device/devices.go (Resourcereqs).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Any
+
+UNSET_PERCENT = 101
+INT32_MAX = (1 << 31) - 1
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?|[eE][+-]?\d{1,3})")
+_SUFFIXES: dict[str, Decimal] = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10**3),
+    "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12), "P": Decimal(10**15), "E": Decimal(10**18),
+    "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30), "Ti": Decimal(1 << 40),
+    "Pi": Decimal(1 << 50), "Ei": Decimal(1 << 60),
+}  # fmt: skip
+
+
+def parse_quantity(value: str | int) -> int | None:
+    """Return a quantity as a whole 64-bit number, None when it is none.
+
+    >>> parse_quantity("3k"), parse_quantity("4Gi"), parse_quantity("2e9"), parse_quantity("0.5")
+    (3000, 4294967296, 2000000000, None)
+    """
+    match = _QUANTITY.fullmatch(str(value)) if len(str(value)) < 64 else None
+    if match is None:
+        return None
+    number, suffix = match.groups()
+    scale = _SUFFIXES[suffix] if suffix in _SUFFIXES else Decimal(f"1{suffix}")
+    exact = Decimal(number) * scale
+    if exact != exact.to_integral_value() or abs(exact) >= 1 << 63:
+        return None
+    return int(exact)
+
+
+def to_int32(value: int) -> int:
+    """Return ``value`` wrapped to 32 bits, as HAMi 2.10.0 does with counts and cores.
+
+    >>> to_int32(4294967297), to_int32(2147483648)
+    (1, -2147483648)
+    """
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """The ``nvidia:`` section of device-config.yaml; memory in MiB, cores in percent of a card."""
+
+    count_name: str = "nvidia.com/gpu"
+    memory_name: str = "nvidia.com/gpumem"
+    percentage_name: str = "nvidia.com/gpumem-percentage"
+    cores_name: str = "nvidia.com/gpucores"
+    priority_name: str = "nvidia.com/priority"
+    overwrite_env: bool = False
+    default_memory: int = 0
+    default_cores: int = 0
+    default_gpu_num: int = 1
+    memory_factor: int = 1
+    split_count: int = 10
+    memory_scaling: float = 1.0
+    core_scaling: float = 1.0
+    gpu_core_policy: str = "default"
+    runtime_class_name: str = ""
+    lib_cuda_log_level: str = "1"
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DeviceConfig:
+        """Return the configuration from HAMi's own keys. Raises ValueError naming an unknown key."""
+        unknown = sorted(set(values) - set(_CONFIG_KEYS))
+        if unknown:
+            raise ValueError(f"unknown device-config key {unknown[0]!r}; known are {', '.join(sorted(_CONFIG_KEYS))}")
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        return cls(**{_CONFIG_KEYS[key]: kinds[_CONFIG_KEYS[key]](value) for key, value in values.items()})
+
+
+_CONFIG_KEYS = {
+    "resourceCountName": "count_name", "resourceMemoryName": "memory_name",
+    "resourceMemoryPercentageName": "percentage_name", "resourceCoreName": "cores_name",
+    "resourcePriorityName": "priority_name", "overwriteEnv": "overwrite_env", "defaultMemory": "default_memory",
+    "defaultCores": "default_cores", "defaultGPUNum": "default_gpu_num", "memoryFactor": "memory_factor",
+    "deviceSplitCount": "split_count", "deviceMemoryScaling": "memory_scaling", "deviceCoreScaling": "core_scaling",
+    "gpuCorePolicy": "gpu_core_policy", "runtimeClassName": "runtime_class_name",
+    "libCudaLogLevel": "lib_cuda_log_level",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ContainerRequest:
+    """What one container asks: ``count`` cards, ``memory`` MiB or ``percent`` (101 = unset) and ``cores`` of each."""
+
+    count: int
+    memory: int
+    percent: int
+    cores: int
+
+    def memory_on(self, total: int) -> int:
+        """Return the MiB that this request takes of a card of ``total`` MiB: a percentage is rounded down.
+
+        >>> ContainerRequest(1, 0, 33, 0).memory_on(24564)
+        8106
+        """
+        if self.memory > 0 or self.percent == UNSET_PERCENT:
+            return self.memory
+        return to_int32(total * self.percent) // 100
+
+
+def container_request(container: Mapping[str, Any], config: DeviceConfig) -> ContainerRequest | None:
+    """Return the request of a container, None when HAMi 2.10.0 sees none.
+
+    A memory value outside int32 voids the whole request; HAMi only logs it.
+    """
+    resources = container.get("resources") or {}
+
+    def value(name: str) -> int | None:
+        for source in ("limits", "requests"):
+            found = (resources.get(source) or {}).get(name)
+            if found is not None:
+                return parse_quantity(found)
+        return None
+
+    def present(name: str) -> bool:
+        return any(name in (resources.get(source) or {}) for source in ("limits", "requests"))
+
+    count = to_int32(value(config.count_name) or 0)
+    if count <= 0:
+        return None
+    memory = 0
+    if present(config.memory_name):
+        asked = value(config.memory_name)
+        if asked is None or asked < 0 or asked > INT32_MAX // max(config.memory_factor, 1):
+            return None
+        memory = asked * max(config.memory_factor, 1)
+    percent = UNSET_PERCENT
+    asked_percent = value(config.percentage_name)
+    if asked_percent is not None and asked_percent > 0:
+        percent = min(asked_percent, 100)
+    if percent == UNSET_PERCENT and memory == 0:
+        if config.default_memory:
+            memory = config.default_memory
+        else:
+            percent = 100
+    cores = config.default_cores
+    asked_cores = value(config.cores_name)
+    if asked_cores is not None:
+        cores = to_int32(asked_cores)
+    return ContainerRequest(count, memory, percent, cores)
+
+
+def pod_requests(pod: Mapping[str, Any], config: DeviceConfig) -> tuple[tuple[str, bool, ContainerRequest | None], ...]:
+    """Return ``(container, is_init, request)`` of every container, init containers first."""
+    spec = pod.get("spec") or {}
+    return tuple(
+        (str(container.get("name", "")), is_init, container_request(container, config))
+        for is_init, key in ((True, "initContainers"), (False, "containers"))
+        for container in spec.get(key) or []
+    )

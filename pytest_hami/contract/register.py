@@ -1,0 +1,89 @@
+"""The node annotations ``hami.io/node-nvidia-register`` and ``hami.io/node-nvidia-score``.
+
+Source: HAMi 2.10.0, pkg/device-plugin/nvidiadevice/nvinternal/plugin/register.go and pkg/device/devices.go.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+class RegisterError(ValueError):
+    """A register or score annotation that HAMi would not accept."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """One registered card: ``count`` shares, ``devmem`` MiB, ``devcore`` percent.
+
+    A field with a zero value is absent from the annotation, so index 0, NUMA node 0 and an unhealthy card are.
+    """
+
+    id: str = ""
+    index: int = 0
+    count: int = 0
+    devmem: int = 0
+    devcore: int = 0
+    type: str = ""
+    numa: int = 0
+    mode: str = ""
+    health: bool = False
+
+
+_FIELDS = {field.name: type(field.default) for field in fields(Device)}
+
+
+def parse(text: str) -> tuple[Device, ...]:
+    """Return the registered cards in annotation order; unknown fields are ignored. Raises RegisterError.
+
+    >>> parse('[{"id":"GPU-a","count":10,"devmem":4096,"devcore":100,"type":"NVIDIA A10","health":true}]')[0].numa
+    0
+    """
+    document = _json(text)
+    if not isinstance(document, list):
+        raise RegisterError(f"expected a JSON array, seen {text[:60]!r}")
+    return tuple(_device(entry) for entry in document)
+
+
+def _device(entry: Any) -> Device:
+    if not isinstance(entry, dict):
+        raise RegisterError(f"expected a JSON object for a card, seen {str(entry)[:60]!r}")
+    values: dict[str, Any] = {}
+    for name, kind in _FIELDS.items():
+        value = entry.get(name)
+        if value is None:
+            continue
+        if type(value) is not kind:
+            raise RegisterError(f"field {name}: expected {kind.__name__}, seen {str(value)[:60]!r}")
+        values[name] = value
+    return Device(**values)
+
+
+def encode(devices: Sequence[Device]) -> str:
+    """Return the annotation text as the plugin writes it: fixed field order, no blanks, zero values left out."""
+    entries = [
+        {name: getattr(device, name) for name in _FIELDS if getattr(device, name) not in (0, "", False)}
+        for device in devices
+    ]
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def parse_scores(text: str) -> Mapping[str, Mapping[str, int]]:
+    """Return the pair scores by UUID and peer UUID. Raises RegisterError."""
+    document = _json(text)
+    try:
+        return {
+            str(entry["uuid"]): {str(k): int(v) for k, v in (entry.get("score") or {}).items()} for entry in document
+        }
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise RegisterError(f"expected a JSON array of uuid and score, seen {text[:60]!r}") from None
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise RegisterError(f"not JSON: {text[:60]!r}") from None
