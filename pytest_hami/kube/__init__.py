@@ -1,0 +1,1 @@
+"""Talking to an API server: dicts in and out, one journal, one wait."""

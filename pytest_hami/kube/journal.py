@@ -1,0 +1,206 @@
+"""One journal over shared watches: the history of every object by UID, without losing or inventing an observation."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_hami.kube.client import KubeClient, WatchStream
+from pytest_hami.kube.errors import ApiError, ClusterLost, HostileInput, Unreachable
+
+WATCHED = ("Pod", "Event", "Node")
+WATCH_SECONDS = 300
+LOST_AFTER = 5.0
+HISTORY_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One state of one object: monotonic seconds, ADDED, MODIFIED or DELETED, and the object.
+
+    ``synthetic`` marks what a relist showed after a watch could not go on: the state is true, the moment is not.
+    """
+
+    time: float
+    type: str
+    object: dict[str, Any]
+    synthetic: bool = False
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion."""
+        return str(self.object["metadata"].get("resourceVersion", ""))
+
+
+class Journal:
+    """Watches pods, events and nodes of the whole cluster."""
+
+    def __init__(self, client: KubeClient, kinds: Iterable[str] = WATCHED, *, lost_after: float = LOST_AFTER) -> None:
+        self._client = client
+        self._kinds = tuple(kinds)
+        self._lost_after = lost_after
+        self._condition = threading.Condition()
+        self._count = 0
+        self._history: dict[str, list[Observation]] = {}
+        self._alive: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in self._kinds}
+        self._names: dict[tuple[str, str, str], str] = {}
+        self._events: dict[str, dict[str, dict[str, Any]]] = {}
+        self._lost = ""
+        self._stopping = threading.Event()
+        self._streams: dict[str, WatchStream] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """List every kind, then watch. Raises ApiError or Unreachable when the first list fails."""
+        for kind in self._kinds:
+            version = self._relist(kind)
+            thread = threading.Thread(target=self._follow, args=(kind, version), daemon=True, name=f"journal-{kind}")
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End all watches."""
+        self._stopping.set()
+        with self._condition:
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.close()
+        for thread in self._threads:
+            thread.join(timeout=2)
+
+    def history(self, uid: str) -> tuple[Observation, ...]:
+        """Return every observation of an object, oldest first."""
+        with self._condition:
+            return tuple(self._history.get(uid, ()))
+
+    def latest(self, uid: str) -> dict[str, Any] | None:
+        """Return the last state of an object, None when it is gone or was never seen."""
+        with self._condition:
+            seen = self._history.get(uid)
+            return None if not seen or seen[-1].type == "DELETED" else seen[-1].object
+
+    def find(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        """Return a living object by name."""
+        with self._condition:
+            uid = self._names.get((kind, namespace or "", name))
+            return self._alive[kind].get(uid) if uid else None
+
+    def events_of(self, uid: str) -> tuple[dict[str, Any], ...]:
+        """Return the core/v1 events about an object, by its UID, each in its last state, also after it expired."""
+        with self._condition:
+            return tuple(self._events.get(uid, {}).values())
+
+    def news(self) -> int:
+        """Return the number of observations so far. Raises ClusterLost."""
+        with self._condition:
+            self._require_cluster()
+            return self._count
+
+    def wait_for_news(self, seen: int, timeout: float) -> int:
+        """Block until there are more than ``seen`` observations or the time is over. Raises ClusterLost."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._count > seen or bool(self._lost), timeout)
+            self._require_cluster()
+            return self._count
+
+    def _require_cluster(self) -> None:
+        if self._lost:
+            raise ClusterLost(self._lost)
+
+    def _follow(self, kind: str, version: str) -> None:
+        failing_since: float | None = None
+        while not self._stopping.is_set():
+            try:
+                if not version:
+                    version = self._relist(kind)
+                stream = self._client.watch(kind, None, version, timeout=WATCH_SECONDS)
+                with self._condition:
+                    self._streams[kind] = stream
+                if self._stopping.is_set():
+                    stream.close()
+                    return
+                for event in stream:
+                    failing_since = None
+                    version = self._take(kind, event, version)
+                    if not version:
+                        break
+                failing_since = None
+            except ApiError as error:
+                if error.code == 410:
+                    version = ""
+                    continue
+                failing_since = self._failing(failing_since, error)
+            except (Unreachable, HostileInput) as error:
+                failing_since = self._failing(failing_since, error)
+
+    def _failing(self, since: float | None, error: Exception) -> float:
+        now = time.monotonic()
+        since = since or now
+        if now - since > self._lost_after and not self._stopping.is_set():
+            with self._condition:
+                self._lost = f"the API server is gone for {self._lost_after:g} s: {error}"
+                self._condition.notify_all()
+            self._stopping.wait(1.0)
+        else:
+            self._stopping.wait(0.02)
+        return since
+
+    def _take(self, kind: str, event: dict[str, Any], version: str) -> str:
+        """Record one watch event; return the version to go on from, empty when a relist is needed."""
+        type_, object_ = str(event.get("type", "")), event.get("object")
+        if not isinstance(object_, dict):
+            raise HostileInput(f"a watch event of {kind} without an object")
+        if type_ == "ERROR":
+            if object_.get("code") == 410:
+                return ""
+            raise ApiError(int(object_.get("code") or 500), str(object_.get("reason", "")), str(object_.get("message", "")))
+        seen = str((object_.get("metadata") or {}).get("resourceVersion") or version)
+        if type_ in {"ADDED", "MODIFIED", "DELETED"}:
+            with self._condition:
+                self._record(kind, type_, object_, synthetic=False)
+                self._condition.notify_all()
+        return seen
+
+    def _relist(self, kind: str) -> str:
+        found = self._client.list_raw(kind)
+        first = not self._threads
+        with self._condition:
+            gone = dict(self._alive[kind])
+            for object_ in found.get("items") or []:
+                known = gone.pop(object_["metadata"]["uid"], None)
+                if known is None:
+                    self._record(kind, "ADDED", object_, synthetic=not first)
+                elif known["metadata"].get("resourceVersion") != object_["metadata"].get("resourceVersion"):
+                    self._record(kind, "MODIFIED", object_, synthetic=True)
+            for object_ in gone.values():
+                self._record(kind, "DELETED", object_, synthetic=True)
+            self._condition.notify_all()
+        return str(found["metadata"]["resourceVersion"])
+
+    def _record(self, kind: str, type_: str, object_: dict[str, Any], *, synthetic: bool) -> None:
+        metadata = object_.get("metadata") or {}
+        uid = str(metadata.get("uid", ""))
+        history = self._history.setdefault(uid, [])
+        observation = Observation(time.monotonic(), type_, object_, synthetic)
+        if history and history[-1].version == observation.version and history[-1].type == type_:
+            return
+        if history and history[-1].type == "DELETED":
+            return
+        history.append(observation)
+        if len(history) > HISTORY_LIMIT:
+            del history[1]
+        self._count += 1
+        key = (kind, str(metadata.get("namespace") or ""), str(metadata.get("name", "")))
+        if type_ == "DELETED":
+            self._alive[kind].pop(uid, None)
+            if self._names.get(key) == uid:
+                del self._names[key]
+        else:
+            self._alive[kind][uid] = object_
+            self._names[key] = uid
+        if kind == "Event":
+            about = str((object_.get("involvedObject") or {}).get("uid", ""))
+            self._events.setdefault(about, {})[uid] = object_

@@ -1,0 +1,32 @@
+"""Reading a metrics endpoint."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from pytest_hami.kube.errors import HostileInput, Unreachable
+
+LIMIT = 16 << 20
+
+
+@functools.cache
+def _pool() -> Any:
+    import urllib3
+
+    return urllib3.PoolManager(maxsize=2)
+
+
+def scrape(url: str, *, timeout: float = 5.0, limit: int = LIMIT) -> str:
+    """Return the text of a metrics endpoint. Raises Unreachable, or HostileInput for an error or too much text."""
+    import urllib3
+
+    try:
+        response = _pool().request("GET", url, retries=False, timeout=timeout, preload_content=False)
+        data = response.read(limit + 1)
+        response.release_conn()
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unreachable(f"GET {url}: {' '.join(str(error).split())[:300]}") from None
+    if response.status != 200 or len(data) > limit:
+        raise HostileInput(f"GET {url}: status {response.status}, {len(data)} bytes: {data[:200]!r}")
+    return data.decode("utf-8", "replace")
