@@ -111,13 +111,16 @@ def assign(
 ) -> dict[str, tuple[DeviceShare, ...]]:
     """Return the shares of each container, init containers first in ``containers`` of ``(name, asks_for_cards)``.
 
-    Where positions are kept there is one group for each container; where they are lost (HAMi 2.10.0 on cards whose type
-    is a model name, issue 2899) only asking containers have one. Raises AllocationError when the numbers do not fit.
+    Where positions are kept there is one group for each container. Where they are lost (HAMi 2.10.0 on cards whose type
+    is a model name, issue 2899) the groups that hold cards belong to the asking containers in their order; empty groups
+    are passed over, so that a HAMi that keeps positions after all is still read right. Raises AllocationError when the
+    numbers do not fit or a card belongs to a container that did not ask.
     """
     if positions_kept:
         slots = [name for name, _ in containers]
     else:
         slots = [name for name, asks in containers if asks]
+        groups = tuple(group for group in groups if group)
     if len(groups) != len(slots):
         raise AllocationError(f"expected {len(slots)} groups for containers {slots}, seen {len(groups)}")
     result: dict[str, tuple[DeviceShare, ...]] = {name: () for name, _ in containers}

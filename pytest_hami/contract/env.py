@@ -26,15 +26,23 @@ class Mount:
 
 
 def container_env(
-    shares: Sequence[DeviceShare], *, oversubscribe: bool = False, log_level: str = "1"
+    shares: Sequence[DeviceShare],
+    *,
+    oversubscribe: bool = False,
+    log_level: str = "1",
+    core_limit_disabled: bool = False,
 ) -> dict[str, str]:
     """Return the variables of a container, without the random cache path.
 
-    Limits in MiB with suffix ``m``, one for each card; cores of the first card only; UUIDs in allocation order.
+    Limits in MiB with suffix ``m``, one for each card; cores of the first card only; UUIDs in allocation order,
+    each once. ``oversubscribe`` is a memory scaling above 1, ``core_limit_disabled`` the key disableCoreLimit of the
+    device-config. Raises ValueError without a share: the plugin answers no container that has none.
 
     >>> container_env([DeviceShare("GPU-a", 4096, 25)])["CUDA_DEVICE_MEMORY_LIMIT_0"]
     '4096m'
     """
+    if not shares:
+        raise ValueError("expected at least one share; a container without cards gets no variables")
     env = {f"CUDA_DEVICE_MEMORY_LIMIT_{index}": f"{share.memory}m" for index, share in enumerate(shares)}
     env["CUDA_DEVICE_SM_LIMIT"] = str(shares[0].cores)
     env["NVIDIA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(share.uuid for share in shares))
@@ -42,6 +50,8 @@ def container_env(
         env["CUDA_OVERSUBSCRIBE"] = "true"
     if log_level:
         env["LIBCUDA_LOG_LEVEL"] = log_level
+    if core_limit_disabled:
+        env["GPU_CORE_UTILIZATION_POLICY"] = "disable"
     return env
 
 

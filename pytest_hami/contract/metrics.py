@@ -5,7 +5,8 @@ Source: HAMi 2.10.0, cmd/scheduler/metrics.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_hami.contract.releases import Release
@@ -46,7 +47,45 @@ LABELS_2_10: dict[str, frozenset[str]] = {
     VGPU_CORES: _POD,
     BUILD_INFO: frozenset({"version", "revision", "build_date", "go_version", "compiler", "platform"}),
 }  # fmt: skip
-_CARD_SERIES = (MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES, OVERVIEW, MEMORY_RATIO)
+LABELS_2_9: dict[str, frozenset[str]] = {
+    **{name: labels for name, labels in LABELS_2_10.items() if name != QUOTA_LIMIT},
+    OVERVIEW: LABELS_2_10[OVERVIEW] | {"shared_containers"},
+    MEMORY_RATIO: _CARD - {"device_type"},
+}
+_CARD_2_8 = frozenset({"nodeid", "deviceuuid", "deviceidx", "zone"})
+_POD_2_8 = frozenset({"podnamespace", "nodename", "podname", "containeridx", "deviceuuid", "zone"})
+LABELS_2_8: dict[str, frozenset[str]] = {
+    "GPUDeviceMemoryLimit": _CARD_2_8,
+    "GPUDeviceCoreLimit": _CARD_2_8,
+    "GPUDeviceMemoryAllocated": _CARD_2_8 | {"devicecores"},
+    "GPUDeviceSharedNum": _CARD_2_8,
+    "GPUDeviceCoreAllocated": _CARD_2_8,
+    "nodeGPUOverview": _CARD_2_8 | {"devicecores", "sharedcontainers", "devicememorylimit", "devicetype"},
+    "nodeGPUMemoryPercentage": _CARD_2_8,
+    "vGPUMemoryAllocated": _POD_2_8,
+    "vGPUCoreAllocated": _POD_2_8,
+    "QuotaUsed": frozenset({"quotanamespace", "quotaName", "limit", "zone"}),
+    BUILD_INFO: LABELS_2_10[BUILD_INFO],
+}
+_HOST = frozenset({"node", "device_uuid", "device_index", "device_type", "zone"})
+_CONTAINER = frozenset({"namespace", "pod", "container", "vdevice_index", "device_uuid", "zone"})
+# What vGPUmonitor exports on each node, without the legacy names (cmd/vGPUmonitor/metrics.go).
+MONITOR_LABELS_2_10: dict[str, frozenset[str]] = {
+    "hami_host_gpu_memory_used_bytes": _HOST,
+    "hami_host_gpu_utilization_ratio": _HOST,
+    "hami_host_gpu_memory_controller_utilization_ratio": _HOST - {"node"},
+    "hami_vgpu_memory_used_bytes": _CONTAINER,
+    "hami_vgpu_memory_limit_bytes": _CONTAINER,
+    "hami_container_device_memory_bytes": _CONTAINER,
+    "hami_container_device_utilization_ratio": _CONTAINER,
+    "hami_container_last_kernel_elapsed_seconds": _CONTAINER,
+    "hami_vgpu_memory_context_bytes": _CONTAINER,
+    "hami_vgpu_memory_module_bytes": _CONTAINER,
+    "hami_vgpu_memory_buffer_bytes": _CONTAINER,
+    BUILD_INFO: LABELS_2_10[BUILD_INFO],
+}
+# The memory ratio is not among them: a card registered with 0 MiB has none.
+_CARD_SERIES = (MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES, OVERVIEW)
 
 
 class MetricsError(ValueError):
@@ -87,20 +126,37 @@ def parse(text: str) -> tuple[Sample, ...]:
         raise MetricsError(f"not an exposition of metrics: {str(error)[:200]}") from None
 
 
+def label_sets(release: Release) -> dict[str, frozenset[str]]:
+    """Return the exact label names of every series of the scheduler in a release, ``zone`` included."""
+    if release >= Release(2, 10, 0):
+        return LABELS_2_10
+    return LABELS_2_9 if release >= Release(2, 9, 0) else LABELS_2_8
+
+
+def _whole(sample: Sample) -> int:
+    if not math.isfinite(sample.value):
+        raise MetricsError(f"expected a finite value of {sample.name}, seen {sample.value}")
+    return int(sample.value)
+
+
 def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
-    """Return the usage of each card by (node, UUID), of those that have all five series."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """Return the usage of each card by (node, UUID), of those that have all five series; names since 2.9.
+
+    Raises MetricsError for a value that is no finite number.
+    """
+    found: dict[tuple[str, str], dict[str, int]] = {}
     for sample in samples:
         if sample.name in {MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES}:
             labels = dict(sample.labels)
-            found.setdefault((labels.get("node", ""), labels.get("device_uuid", "")), {})[sample.name] = sample.value
+            card = (labels.get("node", ""), labels.get("device_uuid", ""))
+            found.setdefault(card, {})[sample.name] = _whole(sample)
     return {
         key: CardUsage(
-            memory_limit=int(values[MEMORY_LIMIT]),
-            core_limit=int(values[CORE_LIMIT]),
-            memory=int(values[MEMORY] // MIB),
-            shares=int(values[SHARES]),
-            cores=int(values[CORES]),
+            memory_limit=values[MEMORY_LIMIT],
+            core_limit=values[CORE_LIMIT],
+            memory=values[MEMORY] // MIB,
+            shares=values[SHARES],
+            cores=values[CORES],
         )
         for key, values in found.items()
         if len(values) == 5
@@ -108,59 +164,73 @@ def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
 
 
 def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
-    """Return (MiB, percent) by (namespace, pod) and card UUID."""
-    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    """Return (MiB, percent) by (namespace, pod) and card UUID, summed over container indexes; names since 2.9.
+
+    Raises MetricsError for a value that is no finite number.
+    """
+    found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
     for sample in samples:
         if sample.name in {VGPU_MEMORY, VGPU_CORES}:
             labels = dict(sample.labels)
-            pod = found.setdefault((labels["namespace"], labels["pod"]), {})
-            pair = pod.setdefault(labels["device_uuid"], [0, 0])
-            if sample.name == VGPU_MEMORY:
-                pair[0] += int(sample.value // MIB)
-            else:
-                pair[1] += int(sample.value)
-    return {key: {uuid: (pair[0], pair[1]) for uuid, pair in cards.items()} for key, cards in found.items()}
+            pod = found.setdefault((labels.get("namespace", ""), labels.get("pod", "")), {})
+            uuid = labels.get("device_uuid", "")
+            memory, cores = pod.get(uuid, (0, 0))
+            value = _whole(sample)
+            pod[uuid] = (memory + value // MIB, cores) if sample.name == VGPU_MEMORY else (memory, cores + value)
+    return found
 
 
 def quota_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """Return (used, limit or None) by (namespace, resource): MiB for memory, percent for cores."""
-    used: dict[tuple[str, str], int] = {}
-    limits: dict[tuple[str, str], int] = {}
+    """Return (used, limit or None) by (namespace, resource): MiB for memory, percent for cores; names since 2.9.
+
+    Raises MetricsError for a value that is no finite number.
+    """
+    found: dict[tuple[str, str], tuple[int, int | None]] = {}
     for sample in samples:
         if sample.name in {QUOTA_USED, QUOTA_LIMIT}:
             labels = dict(sample.labels)
-            (used if sample.name == QUOTA_USED else limits)[(labels["namespace"], labels["quota_name"])] = int(
-                sample.value
-            )
-    return {key: (used.get(key, 0), limits.get(key)) for key in {*used, *limits}}
+            key = (labels.get("namespace", ""), labels.get("quota_name", ""))
+            used, limit = found.get(key, (0, None))
+            found[key] = (_whole(sample), limit) if sample.name == QUOTA_USED else (used, _whole(sample))
+    return found
 
 
 def contract_violations(samples: Iterable[Sample], release: Release) -> list[str]:
-    """Return what breaks the promised names and label sets, one line each; empty when nothing does.
+    """Return what breaks the promised names and label sets of the scheduler, one line each; empty when nothing does.
 
-    Every card must have all card series, and no other ``hami_`` name may appear. Only 2.10 has a table here.
+    Every card must have all card series, and no other ``hami_`` name may appear.
     """
-    if release < Release(2, 10, 0):
-        return [f"no table of label sets for HAMi {release}"]
-    wrong = []
+    promised = label_sets(release)
+    seen = tuple(samples)
+    wrong = _label_violations(seen, promised)
     cards: dict[tuple[str, str], set[str]] = {}
-    names = set()
+    for sample in seen:
+        if sample.name in _CARD_SERIES:
+            labels = dict(sample.labels)
+            cards.setdefault((labels.get("node", ""), labels.get("device_uuid", "")), set()).add(sample.name)
+    for (node, uuid), series in cards.items():
+        wrong.update(f"card {uuid} on {node}: no {name}" for name in _CARD_SERIES if name not in series)
+    if all(sample.name != BUILD_INFO for sample in seen):
+        wrong.add(f"no {BUILD_INFO}")
+    return sorted(wrong)
+
+
+def monitor_violations(samples: Iterable[Sample]) -> list[str]:
+    """Return what breaks the promised names and label sets of vGPUmonitor 2.10.0; empty when nothing does."""
+    return sorted(_label_violations(samples, MONITOR_LABELS_2_10))
+
+
+def _label_violations(samples: Iterable[Sample], promised: Mapping[str, frozenset[str]]) -> set[str]:
+    wrong = set()
     for sample in samples:
-        names.add(sample.name)
         labels = dict(sample.labels)
-        expected = LABELS_2_10.get(sample.name)
+        expected = promised.get(sample.name)
         if expected is None:
             if sample.name.startswith("hami_"):
-                wrong.append(f"unknown metric {sample.name}")
+                wrong.add(f"unknown metric {sample.name}")
             continue
         if set(labels) != expected:
-            wrong.append(f"{sample.name}: expected labels {sorted(expected)}, seen {sorted(labels)}")
+            wrong.add(f"{sample.name}: expected labels {sorted(expected)}, seen {sorted(labels)}")
         if "zone" in expected and labels.get("zone") != "vGPU":
-            wrong.append(f"{sample.name}: expected zone vGPU, seen {labels.get('zone')}")
-        if sample.name in _CARD_SERIES:
-            cards.setdefault((labels.get("node", ""), labels.get("device_uuid", "")), set()).add(sample.name)
-    for (node, uuid), series in sorted(cards.items()):
-        wrong.extend(f"card {uuid} on {node}: no {name}" for name in _CARD_SERIES if name not in series)
-    if BUILD_INFO not in names:
-        wrong.append(f"no {BUILD_INFO}")
-    return sorted(set(wrong))
+            wrong.add(f"{sample.name}: expected zone vGPU, seen {labels.get('zone')}")
+    return wrong

@@ -25,6 +25,8 @@ _SUFFIXES: dict[str, Decimal] = {
 def parse_quantity(value: str | int) -> int | None:
     """Return a quantity as a whole 64-bit number, None when it is none.
 
+    The value counts, not the spelling: an API server stores ``3000m`` as ``3`` before HAMi reads it with AsInt64.
+
     >>> parse_quantity("3k"), parse_quantity("4Gi"), parse_quantity("2e9"), parse_quantity("0.5")
     (3000, 4294967296, 2000000000, None)
     """
@@ -68,17 +70,33 @@ class DeviceConfig:
     gpu_core_policy: str = "default"
     runtime_class_name: str = ""
     lib_cuda_log_level: str = "1"
+    disable_core_limit: bool = False
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> DeviceConfig:
-        """Return the configuration from HAMi's own keys. Raises ValueError naming an unknown key."""
-        unknown = sorted(set(values) - set(_CONFIG_KEYS))
-        if unknown:
-            raise ValueError(f"unknown device-config key {unknown[0]!r}; known are {', '.join(sorted(_CONFIG_KEYS))}")
-        kinds = {field.name: type(field.default) for field in fields(cls)}
-        return cls(**{_CONFIG_KEYS[key]: kinds[_CONFIG_KEYS[key]](value) for key, value in values.items()})
+        """Return the configuration from HAMi's own keys; keys without a meaning here are accepted and left out.
+
+        Raises ValueError naming an unknown key or a value of another kind.
+        """
+        kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(cls)}
+        known: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in _OTHER_KEYS:
+                continue
+            if key not in _CONFIG_KEYS:
+                listed = ", ".join(sorted({*_CONFIG_KEYS, *_OTHER_KEYS}))
+                raise ValueError(f"unknown device-config key {key!r}; known are {listed}")
+            kind = kinds[_CONFIG_KEYS[key]]
+            accepted = {float: (int, float), str: (str, int)}.get(kind, (kind,))
+            if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+                raise ValueError(f"device-config key {key}: expected {kind.__name__}, seen {str(value)[:60]!r}")
+            known[_CONFIG_KEYS[key]] = kind(value)
+        return cls(**known)
 
 
+_OTHER_KEYS = frozenset(
+    {"preConfiguredDeviceMemory", "enableNumaTopology", "migProfileAllowlist", "knownMigGeometries"}
+)
 _CONFIG_KEYS = {
     "resourceCountName": "count_name", "resourceMemoryName": "memory_name",
     "resourceMemoryPercentageName": "percentage_name", "resourceCoreName": "cores_name",
@@ -86,7 +104,7 @@ _CONFIG_KEYS = {
     "defaultCores": "default_cores", "defaultGPUNum": "default_gpu_num", "memoryFactor": "memory_factor",
     "deviceSplitCount": "split_count", "deviceMemoryScaling": "memory_scaling", "deviceCoreScaling": "core_scaling",
     "gpuCorePolicy": "gpu_core_policy", "runtimeClassName": "runtime_class_name",
-    "libCudaLogLevel": "lib_cuda_log_level",
+    "libCudaLogLevel": "lib_cuda_log_level", "disableCoreLimit": "disable_core_limit",
 }  # fmt: skip
 
 
@@ -107,7 +125,8 @@ class ContainerRequest:
         """
         if self.memory > 0 or self.percent == UNSET_PERCENT:
             return self.memory
-        return to_int32(total * self.percent) // 100
+        product = to_int32(total * self.percent)
+        return -(-product // 100) if product < 0 else product // 100
 
 
 def container_request(container: Mapping[str, Any], config: DeviceConfig) -> ContainerRequest | None:

@@ -35,8 +35,11 @@ class Reason(StrEnum):
 
 
 UNREGISTERED = "node unregistered"
+USAGE_UNAVAILABLE = "node usage unavailable"
+NO_DEVICE_TYPE = "Device type not found"
 _COUNTED = re.compile(r"(\d+)/(\d+) ([A-Za-z]+)")
 _HEAD = re.compile(r"0/(\d+) nodes are available: ")
+_TAIL = re.compile(r"\. (?=no new claims to deallocate|preemption: )")
 _ENTRY = re.compile(r"(\d+) (.*)", re.DOTALL)
 
 
@@ -104,8 +107,9 @@ def parse_failed_scheduling(message: str) -> FailedScheduling:
     head = _HEAD.match(message)
     if head is None:
         raise ReasonError(f"expected '0/N nodes are available: …', seen {message[:200]!r}")
-    body, _, tail = message[head.end() :].partition(". ")
-    body = body.removesuffix(".")
+    rest = message[head.end() :]
+    parts = _TAIL.split(rest, maxsplit=1) if _TAIL.search(rest) else rest.split(". ", 1)
+    body, tail = parts[0].removesuffix("."), "".join(parts[1:])
     entries: list[tuple[int, str]] = []
     for piece in body.split(", "):
         match = _ENTRY.fullmatch(piece)
@@ -116,3 +120,13 @@ def parse_failed_scheduling(message: str) -> FailedScheduling:
         else:
             entries.append((int(match[1]), match[2]))
     return FailedScheduling(int(head[1]), tuple(entries), tail)
+
+
+def format_failed_scheduling(failed: FailedScheduling) -> str:
+    """Return kube-scheduler's message: entries sorted as text, then what follows the reasons.
+
+    >>> format_failed_scheduling(FailedScheduling(3, ((2, "NodeInsufficientDevice"), (1, "x")), "tail"))
+    '0/3 nodes are available: 1 x, 2 NodeInsufficientDevice. tail'
+    """
+    listed = ", ".join(sorted(f"{count} {reason}" for count, reason in failed.reasons))
+    return f"0/{failed.nodes} nodes are available: {listed}." + (f" {failed.tail}" if failed.tail else "")

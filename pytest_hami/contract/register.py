@@ -68,7 +68,9 @@ def encode(devices: Sequence[Device]) -> str:
         {name: getattr(device, name) for name in _FIELDS if getattr(device, name) not in (0, "", False)}
         for device in devices
     ]
-    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+    # Go's encoding/json escapes these three, so that JSON may stand inside HTML.
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def parse_scores(text: str) -> Mapping[str, Mapping[str, int]]:

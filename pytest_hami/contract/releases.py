@@ -42,7 +42,26 @@ class Release:
 
 @dataclass(frozen=True)
 class Traits:
-    """What differs between releases on the NVIDIA path."""
+    """What differs between releases on the NVIDIA path; each trait was seen in all three recorded releases.
+
+    ``positions_kept_for_models``: a container without cards keeps its empty group also on cards
+    whose type is a model name.
+    ``detailed_reasons``: a refused node's own reason reaches FailedScheduling (else ``NodeUnfitPod``).
+    ``init_containers_counted``: init containers get cards and groups.
+    ``init_peak``: of init and app containers the larger use counts, not the sum.
+    ``init_share_returned``: the init share is given back once the init containers are done.
+    ``quota_at_admission``: the webhook denies what a quota forbids.
+    ``zero_quota_enforced``: a limit of 0 is a limit.
+    ``privileged_denied``, ``percentage_denied``: the webhook denies privileged GPU containers and percentages over 100.
+    ``bad_memory_voids_request``: memory outside int32 drops the whole request (else 0 MiB are reserved).
+    ``score_before_numa``: without numa-bind, cards are sorted by score first.
+    ``policy_lists``: ``mutex``, ``numa`` and comma lists are card policies.
+    ``scoring_weights``, ``cordon``: the annotations device-scoring-weights and device-cordon are known.
+    ``register_change_noticed``: a register annotation that changes alone is read again.
+    ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
+    ``quota_limit_metric``: there is a metric for quota limits.
+    ``container_index_always_zero``: the pod metrics are summed by card under index 0.
+    """
 
     release: Release
     positions_kept_for_models: bool
@@ -50,10 +69,24 @@ class Traits:
     init_containers_counted: bool
     quota_at_admission: bool
     metric_names: str
+    container_index_always_zero: bool = False
+    init_peak: bool = False
+    init_share_returned: bool = False
+    zero_quota_enforced: bool = False
+    privileged_denied: bool = False
+    percentage_denied: bool = False
+    bad_memory_voids_request: bool = False
+    score_before_numa: bool = False
+    policy_lists: bool = False
+    scoring_weights: bool = False
+    cordon: bool = False
+    register_change_noticed: bool = False
+    lock_contention_suffix: bool = False
+    quota_limit_metric: bool = False
 
 
 def traits(release: Release) -> Traits:
-    """Return the traits of a release."""
+    """Return the traits of a release; one between or after the recorded releases has those of the newest before it."""
     since_290 = release >= Release(2, 9, 0)
     since_2100 = release >= Release(2, 10, 0)
     return Traits(
@@ -63,4 +96,18 @@ def traits(release: Release) -> Traits:
         init_containers_counted=since_290,
         quota_at_admission=since_290,
         metric_names="2.10" if since_2100 else "2.9" if since_290 else "2.8",
+        container_index_always_zero=since_2100,
+        init_peak=since_2100,
+        init_share_returned=since_2100,
+        zero_quota_enforced=since_2100,
+        privileged_denied=since_2100,
+        percentage_denied=since_2100,
+        bad_memory_voids_request=since_2100,
+        score_before_numa=since_2100,
+        policy_lists=since_2100,
+        scoring_weights=since_2100,
+        cordon=since_2100,
+        register_change_noticed=since_2100,
+        lock_contention_suffix=since_2100,
+        quota_limit_metric=since_2100,
     )

@@ -25,7 +25,9 @@ def read_scenarios(name: str, release: str) -> tuple[Scenario, ...]:
     elif plain.exists():
         text = plain.read_text(encoding="utf-8")
     else:
-        raise FileNotFoundError(f"expected {plain} or {packed.name}; the evidence of HAMi {release} is not in this checkout")
+        raise FileNotFoundError(
+            f"expected {plain} or {packed.name}; the evidence of HAMi {release} is not in this checkout"
+        )
     return tuple(json.loads(line) for line in text.splitlines())
 
 
