@@ -1,0 +1,128 @@
+"""The text of ``/metrics`` (HAMi 2.10.0, cmd/scheduler/metrics.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+from pytest_hami.contract import metrics as names
+from pytest_hami.simulator.hami.quota import Entry
+from pytest_hami.simulator.hami.rules import Rules
+from pytest_hami.simulator.hami.state import Card, PodRecord
+
+_ZONE = {"zone": "vGPU"}
+_HELP = {
+    names.BUILD_INFO: "hami build metadata exposed as labels with a constant value of 1.",
+    names.CORES: "Device core allocated for a certain GPU",
+    names.CORE_LIMIT: "Device core limit for a certain GPU",
+    names.MEMORY: "Device memory allocated for a certain GPU",
+    names.MEMORY_LIMIT: "Device memory limit for a certain GPU",
+    names.SHARES: "Number of containers sharing this GPU",
+    names.MEMORY_RATIO: "GPU Memory Allocated Percentage on a certain GPU",
+    names.OVERVIEW: "GPU overview on a certain node",
+    names.QUOTA_LIMIT: "resourcequota limit for a certain device",
+    names.QUOTA_USED: "resourcequota usage for a certain device",
+    names.VGPU_CORES: "vGPU core allocated from a container",
+    names.VGPU_MEMORY: "vGPU memory allocated from a container",
+}
+Series = tuple[str, dict[str, str], float]
+
+
+class CollisionError(ValueError):
+    """Two series with the same labels: HAMi then answers the whole scrape with code 500."""
+
+
+def go_float(value: float) -> str:
+    """Return a number as the Prometheus client for Go writes it.
+
+    >>> go_float(4294967296), go_float(25), go_float(1 / 6), go_float(0), go_float(100000)
+    ('4.294967296e+09', '25', '0.16666666666666666', '0', '100000')
+    """
+    sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    if value == 0 or not isinstance(exponent, int):
+        return "0"
+    power = len(digits) - 1 + exponent
+    text = "".join(map(str, digits))
+    prefix = "-" if sign else ""
+    # Go's shortest 'g' format takes an exponent from a million on.
+    if -4 <= power < 6:
+        return prefix + format(Decimal((0, digits, exponent)), "f")
+    fraction = f".{text[1:]}" if len(text) > 1 else ""
+    return f"{prefix}{text[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def render(
+    release: str,
+    cards: Mapping[str, Sequence[Card]],
+    pods: Iterable[PodRecord],
+    quota: Mapping[tuple[str, str], Entry],
+    rules: Rules,
+) -> str:
+    """Return the exposition. Raises CollisionError when two series have the same labels."""
+    series: list[Series] = [(names.BUILD_INFO, _build(release), 1)]
+    for node, listed in cards.items():
+        for card in listed:
+            series.extend(_card_series(node, card, rules))
+    for pod in pods:
+        for share in pod.usage:
+            labels = {
+                "namespace": pod.namespace, "node": pod.node, "pod": pod.name, "container_index": "0",
+                "device_uuid": share.uuid, **_ZONE,
+            }  # fmt: skip
+            series.append((names.VGPU_MEMORY, labels, rules.reported_pod_memory(share)))
+            series.append((names.VGPU_CORES, labels, rules.reported_pod_cores(share)))
+    for (namespace, resource), entry in quota.items():
+        labels = {"namespace": namespace, "quota_name": resource, **_ZONE}
+        series.append((names.QUOTA_USED, {**labels, "limit": str(entry.limit or 0)}, entry.used))
+        if entry.limit is not None:
+            series.append((names.QUOTA_LIMIT, labels, entry.limit))
+    return _text(series)
+
+
+def _build(release: str) -> dict[str, str]:
+    return {
+        "version": f"v{release}", "revision": "simulated", "build_date": "unknown", "go_version": "none",
+        "compiler": "none", "platform": "simulated",
+    }  # fmt: skip
+
+
+def _card_series(node: str, card: Card, rules: Rules) -> list[Series]:
+    device = card.device
+    labels = {
+        "node": node, "device_uuid": device.id, "device_index": str(device.index), "device_type": device.type, **_ZONE
+    }  # fmt: skip
+    cores = {"device_cores": str(device.devcore)}
+    memory = rules.reported_memory(card)
+    series: list[Series] = [
+        (names.MEMORY_LIMIT, labels, rules.reported_memory_limit(card)),
+        (names.CORE_LIMIT, labels, device.devcore),
+        (names.MEMORY, {**labels, **cores}, memory),
+        (names.SHARES, labels, rules.reported_shares(card)),
+        (names.CORES, labels, rules.reported_cores(card)),
+        (names.OVERVIEW, {**labels, **cores, "device_memory_limit": str(device.devmem)}, memory),
+    ]
+    if device.devmem:
+        series.append((names.MEMORY_RATIO, labels, card.memory / device.devmem))
+    return series
+
+
+def _text(series: Iterable[Series]) -> str:
+    families: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for name, labels, value in series:
+        family = families.setdefault(name, {})
+        key = tuple(sorted(labels.items()))
+        if key in family:
+            raise CollisionError(f"collected metric {name} {dict(key)} was collected before with the same labels")
+        family[key] = value
+    lines = []
+    for name in sorted(families):
+        lines.append(f"# HELP {name} {_HELP[name]}")
+        lines.append(f"# TYPE {name} gauge")
+        for key, value in sorted(families[name].items()):
+            labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in key)
+            lines.append(f"{name}{{{labels_text}}} {go_float(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

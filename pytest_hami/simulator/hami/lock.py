@@ -1,0 +1,103 @@
+"""The node lock ``hami.io/mutex.lock`` (HAMi 2.10.0, pkg/util/nodelock/nodelock.go), as decisions without I/O."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+LOCK = "hami.io/mutex.lock"
+_LAYOUT = "2006-01-02T15:04:05Z07:00"
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+@dataclass(frozen=True)
+class Take:
+    """Write the lock; ``stale`` is the value that must still be there, None when there was none."""
+
+    stale: str | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """The lock is this pod's already."""
+
+
+@dataclass(frozen=True)
+class CheckOwner:
+    """Ask the API for the owner: gone means take the lock, present means ``contention``."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The bind fails with this text."""
+
+    text: str
+
+
+Decision = Take | Held | CheckOwner | Refused
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as Go prints it.
+
+    >>> format_duration(300), format_duration(4), format_duration(3661), format_duration(0.5)
+    ('5m0s', '4s', '1h1m1s', '500ms')
+    """
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{rest:g}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text
+
+
+def contention(node: str, timeout: float) -> str:
+    """Return the text of a bind refused because another pod holds the lock; ``timeout`` in seconds."""
+    return f"node {node} has been locked within {format_duration(timeout)}: node lock contention"
+
+
+def value(now: datetime, owner: tuple[str, str]) -> str:
+    """Return the annotation value for an owner (namespace, name)."""
+    return f"{now.astimezone(UTC).strftime('%Y-%m-%dT%H:%M:%SZ')},{owner[0]},{owner[1]}"
+
+
+def owned_by(text: str, owner: tuple[str, str]) -> bool:
+    """Whether an owner may release a lock: its own, or one without an owner."""
+    return "," not in text or text.endswith(f",{owner[0]},{owner[1]}")
+
+
+def decide(text: str | None, owner: tuple[str, str], now: datetime, timeout: float, node: str) -> Decision:
+    """Return what Bind does with a lock annotation; ``timeout`` in seconds.
+
+    A value that cannot be parsed blocks the node for ever: it never gets old.
+    """
+    if text is None:
+        return Take()
+    parts = text.split(",")
+    if len(parts) not in (1, 3):
+        return Refused(f"malformed lock annotation: expected 3 parts, got {len(parts)} from {text}")
+    taken = _time(parts[0])
+    if isinstance(taken, str):
+        return Refused(taken)
+    if now - taken > timedelta(seconds=timeout):
+        return Take(text)
+    if len(parts) == 1:
+        return Refused(contention(node, timeout))
+    if (parts[1], parts[2]) == owner:
+        return Held()
+    return CheckOwner(parts[1], parts[2])
+
+
+def _time(text: str) -> datetime | str:
+    try:
+        if _RFC3339.fullmatch(text):
+            return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    return f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{text}" as "2006"'

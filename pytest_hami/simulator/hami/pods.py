@@ -1,0 +1,106 @@
+"""The pods that hold room, kept from reservations and pod events (HAMi 2.10.0, pkg/scheduler/scheduler.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pytest_hami.contract.allocation import AllocationError, Groups, parse
+from pytest_hami.simulator.hami.quota import QuotaBook
+from pytest_hami.simulator.hami.rules import Rules
+from pytest_hami.simulator.hami.state import (
+    ALLOCATED,
+    VGPU_NODE,
+    Card,
+    NodeRecord,
+    PodRecord,
+    meta,
+    notes_of,
+    spec,
+    uid_of,
+)
+
+
+def init_count(pod: Mapping[str, Any]) -> int:
+    """Return the number of init containers."""
+    return len(spec(pod).get("initContainers") or [])
+
+
+class PodBook:
+    """All pods that were seen, and what some of them hold; the quota book follows every change."""
+
+    def __init__(self, quota: QuotaBook, rules: Rules) -> None:
+        self._quota = quota
+        self._rules = rules
+        self.objects: dict[str, Mapping[str, Any]] = {}
+        self.records: dict[str, PodRecord] = {}
+
+    def event(self, kind: str, pod: Mapping[str, Any]) -> None:
+        """Take a pod event. Only annotated pods count, whatever scheduler or phase they have."""
+        uid = uid_of(pod)
+        if kind == "DELETED":
+            self.objects.pop(uid, None)
+            if VGPU_NODE in notes_of(pod) and self._rules.releases_on_delete():
+                self.release(uid)
+            return
+        self.objects[uid] = pod
+        if VGPU_NODE not in notes_of(pod):
+            return
+        if self._rules.releases_on_phase(str((pod.get("status") or {}).get("phase") or "")):
+            self.release(uid)
+        elif uid not in self.records:
+            self._insert(uid, pod)
+        elif meta(pod).get("deletionTimestamp") and not self._rules.keeps_terminating():
+            self.release(uid)
+        elif kind == "MODIFIED":
+            self._shrink(uid, pod)
+
+    def _insert(self, uid: str, pod: Mapping[str, Any]) -> None:
+        if not self._rules.counts_new(pod):
+            return
+        try:
+            groups = parse(notes_of(pod).get(ALLOCATED, ""))
+        except AllocationError:
+            return
+        self.reserve(pod, notes_of(pod)[VGPU_NODE], groups)
+
+    def _shrink(self, uid: str, pod: Mapping[str, Any]) -> None:
+        record = self.records[uid]
+        if record.shrunk or not self._rules.init_done(pod):
+            return
+        try:
+            groups = parse(notes_of(pod).get(ALLOCATED, ""))
+        except AllocationError:
+            return
+        usage = self._rules.after_init(groups, init_count(pod))
+        self._quota.remove(record.namespace, record.usage)
+        self._quota.add(record.namespace, usage)
+        self.records[uid] = replace(record, usage=usage, shrunk=True)
+
+    def reserve(self, pod: Mapping[str, Any], node: str, groups: Groups) -> None:
+        """Count a pod on a node."""
+        usage = self._rules.collapse(groups, init_count(pod))
+        if not usage:
+            return
+        namespace = str(meta(pod).get("namespace"))
+        self.records[uid_of(pod)] = PodRecord(namespace, str(meta(pod).get("name")), node, usage)
+        self._quota.add(namespace, usage)
+
+    def release(self, uid: str) -> None:
+        """Give back what a pod holds, if anything."""
+        record = self.records.pop(uid, None)
+        if record is not None:
+            self._quota.remove(record.namespace, record.usage)
+
+    def cards(self, nodes: Mapping[str, NodeRecord]) -> dict[str, list[Card]]:
+        """Return the cards of each node with their use; every entry of a UUID registered twice carries all of it."""
+        result = {name: [Card(device) for device in record.devices] for name, record in nodes.items()}
+        for record in self.records.values():
+            for card in result.get(record.node, ()):
+                for share in record.usage:
+                    if share.uuid == card.device.id:
+                        card.used += share.shares
+                        card.memory += share.memory
+                        card.cores += share.cores
+        return result
