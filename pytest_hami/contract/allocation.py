@@ -89,20 +89,23 @@ def pop_next(text: str) -> tuple[int, tuple[DeviceShare, ...]]:
     raise AllocationError("no pending device allocation found")
 
 
-def erase_next(text: str) -> str:
-    """Return the string after one container was served: its group emptied, one ``;`` more.
+def erase_next(text: str, containers: int = 1) -> str:
+    """Return the string after one Allocate call for ``containers`` containers: their groups emptied, one ``;`` more.
 
-    The growth is HAMi 2.10.0's own: decoding keeps the empty piece behind the last ``;``
-    (pkg/device-plugin/nvidiadevice/nvinternal/plugin/util.go).
+    The growth is HAMi 2.10.0's own: decoding keeps the empty piece behind the last ``;``, once for each call
+    (pkg/device-plugin/nvidiadevice/nvinternal/plugin/util.go). Raises AllocationError when a group is missing.
 
     >>> erase_next("GPU-A,NVIDIA,1000,10:;GPU-B,NVIDIA,2000,20:;")
     ';GPU-B,NVIDIA,2000,20:;;'
     >>> erase_next(";GPU-B,NVIDIA,2000,20:;;")
     ';;;;'
+    >>> erase_next("GPU-A,NVIDIA,1000,10:;GPU-B,NVIDIA,2000,20:;", containers=2)
+    ';;;'
     """
-    index, _ = pop_next(text)
     groups = list(parse(text))
-    groups[index] = ()
+    for _ in range(containers):
+        index, _ = pop_next(encode(groups))
+        groups[index] = ()
     return encode([*groups, ()])
 
 
