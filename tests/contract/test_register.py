@@ -26,7 +26,8 @@ DEVICES = st.lists(
     max_size=8,
 ).map(tuple)
 WORKED = (
-    '[{"id":"GPU-8dcd427f","count":10,"devmem":24576,"devcore":100,"type":"NVIDIA A10","mode":"hami-core","health":true},'
+    '[{"id":"GPU-8dcd427f","count":10,"devmem":24576,"devcore":100,"type":"NVIDIA A10","mode":"hami-core",'
+    '"health":true},'
     '{"id":"GPU-ebe7c3f7","index":1,"count":10,"devmem":24576,"devcore":100,"type":"NVIDIA A10","numa":1,'
     '"mode":"hami-core"}]'
 )
