@@ -19,7 +19,8 @@ Load = Callable[..., tuple[dict[str, Any], ...]]
 SCHEDULER = ("systematic", "random", "extra")
 ALLOCATED, TO_ALLOCATE = "hami.io/vgpu-devices-allocated", "hami.io/vgpu-devices-to-allocate"
 OWN_EVENTS = {"FilteringSucceed", "FilteringFailed", "BindingSucceed", "BindingFailed"}
-MONITOR = Path(__file__).resolve().parents[2] / "fixtures/evidence/hami-2.10.0/monitor-synthetic.prom"
+EVIDENCE = Path(__file__).resolve().parents[2] / "fixtures" / "evidence"
+MONITOR = EVIDENCE / "hami-2.10.0" / "monitor-synthetic.prom"
 
 
 def strings(value: Any) -> Iterator[tuple[str, str]]:
@@ -406,6 +407,15 @@ def test_monitor_metrics_keep_their_label_sets() -> None:
     assert metrics.monitor_violations(samples) == []
     assert metrics.contract_violations(own, Release(2, 10, 0)) != []
     assert all(math.isfinite(sample.value) for sample in samples)
+
+
+@pytest.mark.parametrize("release", [Release(2, 8, 3), Release(2, 9, 0)], ids=str)
+def test_scheduler_metrics_of_older_releases_have_their_own_label_sets(release: Release) -> None:
+    samples = metrics.parse((EVIDENCE / f"hami-{release}" / "metrics-sample.prom").read_text(encoding="utf-8"))
+    assert len(samples) >= 19
+    assert {sample.name for sample in samples} <= set(metrics.label_sets(release))
+    assert metrics.contract_violations(samples, release) == []
+    assert metrics.contract_violations(samples, Release(2, 10, 0)) != []
 
 
 @pytest.mark.parametrize("name", SCHEDULER)
