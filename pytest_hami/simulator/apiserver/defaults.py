@@ -1,0 +1,136 @@
+"""Defaulting and validation of what the checks create."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pytest_hami.contract.quantities import parse_quantity
+from pytest_hami.simulator.apiserver.errors import StatusError, invalid
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_NATIVE = {"cpu", "memory", "ephemeral-storage"}
+ANNOTATION_LIMIT = 256 << 10
+
+
+def default(kind: str, object_: dict[str, Any]) -> None:
+    """Fill in what the API server would; in place."""
+    if kind == "Pod":
+        _default_pod(object_)
+    elif kind == "Namespace":
+        object_.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+        object_.setdefault("status", {}).setdefault("phase", "Active")
+        object_["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = object_["metadata"]["name"]
+    elif kind == "Service":
+        spec = object_.setdefault("spec", {})
+        spec.setdefault("type", "ClusterIP")
+        spec.setdefault("sessionAffinity", "None")
+        for port in spec.get("ports") or []:
+            port.setdefault("protocol", "TCP")
+            port.setdefault("targetPort", port.get("port"))
+
+
+def _default_pod(pod: dict[str, Any]) -> None:
+    spec = pod.setdefault("spec", {})
+    for key, value in (
+        ("restartPolicy", "Always"), ("terminationGracePeriodSeconds", 30), ("dnsPolicy", "ClusterFirst"),
+        ("schedulerName", "default-scheduler"), ("enableServiceLinks", True), ("preemptionPolicy", "PreemptLowerPriority"),
+    ):  # fmt: skip
+        spec.setdefault(key, value)
+    spec.setdefault("priority", 0)
+    spec.setdefault("securityContext", {})
+    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
+        image = str(container.get("image", ""))
+        latest = ":" not in image.rsplit("/", 1)[-1] or image.endswith(":latest")
+        container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
+        resources = container.setdefault("resources", {})
+        for name, value in list((resources.get("limits") or {}).items()):
+            resources["limits"][name] = str(value)
+            resources.setdefault("requests", {}).setdefault(name, str(value))
+        for name, value in list((resources.get("requests") or {}).items()):
+            resources["requests"][name] = str(value)
+    status = pod.setdefault("status", {})
+    status.setdefault("phase", "Pending")
+    status.setdefault("qosClass", _qos(spec))
+
+
+def _qos(spec: dict[str, Any]) -> str:
+    seen = [
+        {name: value for name, value in ((c.get("resources") or {}).get("requests") or {}).items() if name in _NATIVE}
+        for c in spec.get("containers") or []
+    ]
+    return "Burstable" if any(seen) else "BestEffort"
+
+
+def validate_metadata(kind: str, object_: dict[str, Any]) -> None:
+    """Raise StatusError 422 for names, labels and annotations that Kubernetes refuses."""
+    metadata = object_["metadata"]
+    name = metadata.get("name", "")
+    causes = []
+    if not _NAME.fullmatch(name) or len(name) > 253:
+        causes.append(("metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of '
+                       "lower case alphanumeric characters, '-' or '.'"))  # fmt: skip
+    for key, value in (metadata.get("labels") or {}).items():
+        if not isinstance(value, str) or len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
+            text = (
+                "must be no more than 63 bytes"
+                if isinstance(value, str) and len(value) > 63
+                else "a valid label must be"
+            )
+            causes.append(("metadata.labels", f'Invalid value: "{value}": {text} (label {key})'))
+    notes = metadata.get("annotations") or {}
+    for key, value in notes.items():
+        if not isinstance(value, str):
+            raise StatusError(400, f"annotation {key}: expected text, seen {type(value).__name__}")
+    if sum(len(key) + len(value.encode("utf-8", "replace")) for key, value in notes.items()) > ANNOTATION_LIMIT:
+        causes.append(("metadata.annotations", f"Too long: may not be more than {ANNOTATION_LIMIT} bytes"))
+    if causes:
+        raise invalid(kind, name, *causes)
+
+
+def validate_pod(pod: dict[str, Any]) -> None:
+    """Raise StatusError 422 for a pod that Kubernetes refuses: containers, extended resources."""
+    spec = pod["spec"]
+    causes: list[tuple[str, str]] = []
+    if not spec.get("containers"):
+        causes.append(("spec.containers", "Required value"))
+    seen: set[str] = set()
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or []):
+            where = f"spec.{group}[{index}]"
+            name = container.get("name", "")
+            if not name or name in seen:
+                causes.append((f"{where}.name", f'Duplicate value: "{name}"' if name else "Required value"))
+            seen.add(name)
+            if not container.get("image"):
+                causes.append((f"{where}.image", "Required value"))
+            causes.extend(_resource_causes(container.get("resources") or {}, f"{where}.resources"))
+    if causes:
+        raise invalid("Pod", pod["metadata"].get("name", ""), *causes)
+
+
+def _resource_causes(resources: dict[str, Any], where: str) -> list[tuple[str, str]]:
+    causes = []
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for source, values in (("limits", limits), ("requests", requests)):
+        for name, value in values.items():
+            if name in _NATIVE or name.startswith("hugepages-"):
+                continue
+            place = f"{where}.{source}[{name}]"
+            number = parse_quantity(value)
+            if number is None:
+                causes.append((place, f'Invalid value: "{value}": must be an integer'))
+            elif number < 0:
+                causes.append((place, f'Invalid value: "{value}": must be greater than or equal to 0'))
+    for name, value in requests.items():
+        if name in _NATIVE or name.startswith("hugepages-"):
+            continue
+        if name not in limits:
+            causes.append((f"{where}.limits", "Required value: Limit must be set for non overcommitable resources"))
+        elif parse_quantity(limits[name]) != parse_quantity(value):
+            text = f'Invalid value: "{value}": must be equal to {name} limit of {limits[name]}'
+            causes.append((f"{where}.requests", text))
+    return causes
