@@ -415,7 +415,11 @@ def test_scheduler_metrics_of_older_releases_have_their_own_label_sets(release: 
     assert len(samples) >= 19
     assert {sample.name for sample in samples} <= set(metrics.label_sets(release))
     assert metrics.contract_violations(samples, release) == []
-    assert metrics.contract_violations(samples, Release(2, 10, 0)) != []
+    # 2.8 has only the names that later releases call legacy, which are no violation there but say nothing either.
+    if release < Release(2, 9, 0):
+        assert metrics.card_usage(samples) == {}
+    else:
+        assert metrics.contract_violations(samples, Release(2, 10, 0)) != []
 
 
 @pytest.mark.parametrize("name", SCHEDULER)
