@@ -103,7 +103,7 @@ class _Sorter(Generic[T]):
         size = high - low
         state = size
         mask = (1 << size.bit_length()) - 1
-        near = low + size // 4 * 2 - 2
+        near = low + size // 4 * 2 - 1
         for step in range(3):
             state ^= state << 13 & _MASK64
             state ^= state >> 7

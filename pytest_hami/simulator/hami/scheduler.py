@@ -170,7 +170,7 @@ class HamiScheduler:
             weights = parse_weights(notes.get(WEIGHTS))
         except WeightsError as error:
             text = f"calcScore failed {error} for pod {meta(pod).get('name')}"
-            return FilterResult(error=str(error), events=(PodEvent("Warning", "FilteringFailed", text),))
+            return FilterResult(error=text, events=(PodEvent("Warning", "FilteringFailed", text),))
         ask = Ask(requests, notes, notes.get(GPU_POLICY, self.config.gpu_policy), weights)
         namespace = str(meta(pod).get("namespace"))
         fits: dict[str, NodeFit] = {}
