@@ -186,7 +186,7 @@ class Host:
         rules = mutants.rules_for("kube-scheduler", self._config.mutants)
         hami = self._hami
         managed = managed_resources(hami.config.devices) if hami else ()
-        self._schedulers = [
+        schedulers = [
             KubeScheduler(
                 self._api_url,
                 scheduler_name="default-scheduler",
@@ -197,7 +197,7 @@ class Host:
             )
         ]
         if hami is not None:
-            self._schedulers.append(
+            schedulers.append(
                 KubeScheduler(
                     self._api_url,
                     scheduler_name=hami.config.scheduler_name,
@@ -207,8 +207,9 @@ class Host:
                     rules=rules,
                 )
             )
-        for scheduler in self._schedulers:
+        for scheduler in schedulers:
             await scheduler.start()
+            self._schedulers.append(scheduler)
 
     async def _restart(self, part: str) -> None:
         if part == "hami-scheduler":
@@ -230,7 +231,8 @@ class Host:
         await hami.restart(config)
         # kube-scheduler's own configuration repeats the scheduler's name and the managed resources, as in the chart.
         if _seen_by_kube_scheduler(before) != _seen_by_kube_scheduler(config) and self._schedulers:
-            for scheduler in self._schedulers:
+            schedulers, self._schedulers = self._schedulers, []
+            for scheduler in schedulers:
                 await scheduler.stop()
             await self._start_schedulers()
 
