@@ -1,0 +1,91 @@
+"""``pull-request.md``: what fits into a comment, the important first, at most 60,000 characters by construction."""
+
+from __future__ import annotations
+
+import hashlib
+
+from pytest_hami.checks import Outcome
+from pytest_hami.report.model import BREAKING, Case, CheckResult, Report
+from pytest_hami.report.text import clean, escape_code, escape_markdown
+
+LIMIT = 60_000
+TAIL_ROOM = 2_000
+
+
+def render(report: Report) -> str:
+    """Return the fragment."""
+    head = _head(report)
+    tail = _tail(report)
+    room = LIMIT - len(head) - len(tail) - TAIL_ROOM
+    blocks: list[str] = []
+    left_out = 0
+    for check in report.checks:
+        if check.outcome in BREAKING or check.outcome is Outcome.DEVIATION:
+            block = _block(check)
+            if len(block) > room:
+                left_out += 1
+                continue
+            room -= len(block)
+            blocks.append(block)
+    if left_out:
+        blocks.append(f"{left_out} more checks did not fit here; they are in index.html and report.json.\n")
+    return head + "\n".join(blocks) + tail
+
+
+def _head(report: Report) -> str:
+    mark = {"passed": "✅", "failed": "❌", "incomplete": "⚠️"}[report.verdict.outcome]
+    lines = [f"### {mark} HAMi conformance: {report.verdict.outcome}", "", escape_markdown(report.verdict.sentence), ""]
+    if report.simulated:
+        lines += ["> **Simulated cluster.** A green result here proves the suite, not HAMi.", ""]
+    if report.started.get("mutants"):
+        lines += [f"> Mutants were on: {escape_markdown(', '.join(report.started['mutants']))}", ""]
+    parts = ", ".join(
+        f"{escape_markdown(part['name'])} {escape_markdown(part['state'])}" + (f" ({escape_markdown(part['version'])})" if part.get("version") else "")
+        for part in report.started.get("parts", [])
+        if part.get("state") != "absent"
+    )  # fmt: skip
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
+    lines += [f"**HAMi {escape_markdown(report.started.get('release', '?'))}** · {counts}", "", f"Parts: {parts}", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _block(check: CheckResult) -> str:
+    lines = [f"<details{' open' if check.outcome in BREAKING else ''}><summary><b>{check.outcome}</b> "
+             f"{escape_markdown(check.id)}: {escape_markdown(check.title)}</summary>", "", escape_markdown(check.claim), ""]  # fmt: skip
+    for case in check.cases:
+        if case.outcome in BREAKING or case.outcome is Outcome.DEVIATION:
+            lines += _case(case)
+    lines += ["</details>", ""]
+    return "\n".join(lines)
+
+
+def _case(case: Case) -> list[str]:
+    lines = [f"**{escape_markdown(case.id or 'case')}** {case.outcome}" + (f": {escape_markdown(case.reason)}" if case.reason else "")]
+    failure = case.failure
+    if failure:
+        rows = [(name, clean(failure.get(name, ""), 1500)) for name in ("where", "expected", "seen", "difference", "reason")]
+        lines += ["", "```text", *(f"{name + ':':<12}{escape_code(value, 1500)}" for name, value in rows if value), "```"]
+    return [*lines, ""]
+
+
+def _tail(report: Report) -> str:
+    digest = hashlib.sha256(report.to_json().encode()).hexdigest()
+    passed = [check.id for check in report.checks if check.outcome is Outcome.PASSED]
+    lines = ["", f"{len(passed)} checks passed: {', '.join(map(escape_markdown, passed))}" if passed else "No check passed.", ""]
+    for outcome in (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.NOT_RUN):
+        found = [check.id for check in report.checks if check.outcome is outcome]
+        if found:
+            lines += [f"{outcome}: {', '.join(map(escape_markdown, found))}", ""]
+    lines += [f"Repeat: `{command(report)}` · report.json sha256 `{digest}`", ""]
+    return "\n".join(lines)
+
+
+def command(report: Report, nodeid: str = "") -> str:
+    """Return the command that repeats the run, or one case."""
+    options = [
+        f"{setting['name']}={clean(setting['value'], 200)}"
+        for setting in report.started.get("settings", [])
+        if setting.get("source") not in {"default", None} and setting["name"] not in {"--hami-report", "--hami-run-id"}
+    ]
+    target = f"'{clean(nodeid, 300)}'" if nodeid else "-m mock"
+    return " ".join(["pytest", target, *options]).replace("`", "")

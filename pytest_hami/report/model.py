@@ -1,0 +1,211 @@
+"""The report as values, made from the event stream; every output is made from this."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_hami.checks import Outcome, worst
+
+SCHEMA = "urn:pytest-hami:report:1"
+BREAKING = frozenset(outcome for outcome in Outcome if outcome.breaks_run)
+HOLDS = frozenset({Outcome.PASSED, Outcome.DEVIATION})
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a check."""
+
+    id: str
+    nodeid: str
+    outcome: Outcome
+    seconds: float = 0.0
+    reason: str = ""
+    remedy: str = ""
+    reference: str = ""
+    failure: Mapping[str, Any] | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check with its cases."""
+
+    id: str
+    title: str
+    claim: str
+    not_proven: str
+    layer: str
+    needs: tuple[str, ...]
+    fleet: str
+    jq: str
+    cases: tuple[Case, ...]
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of the check: that of its worst case."""
+        return worst(case.outcome for case in self.cases)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all cases."""
+        return round(sum(case.seconds for case in self.cases), 4)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict: ``passed``, ``failed`` or ``incomplete``, and one sentence."""
+
+    outcome: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run: what was faced, what was checked, how it ended."""
+
+    started: Mapping[str, Any]
+    finished: Mapping[str, Any] | None
+    checks: tuple[CheckResult, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to its end."""
+        return self.finished is not None and not self.finished.get("interrupted")
+
+    @property
+    def partial(self) -> bool:
+        """Whether some declared case did not run."""
+        return any(case.outcome is Outcome.NOT_RUN for check in self.checks for case in check.cases)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of checks by outcome, in the order of the words."""
+        found = [check.outcome for check in self.checks]
+        return {str(outcome): found.count(outcome) for outcome in Outcome if outcome in found}
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the run says nothing about HAMi."""
+        return self.started.get("proves", "suite") != "hami"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict with its sentence."""
+        broken = [check for check in self.checks if check.outcome in BREAKING]
+        total = len(self.checks)
+        counts = self.counts
+        parts = [f"{counts.get('passed', 0)} of {total} checks hold" if total != 1 else
+                 ("the check holds" if counts.get("passed") else "1 check")]  # fmt: skip
+        words = {
+            "deviation": "a known deviation", "changed": "changed", "failed": "failed", "invalid": "invalid",
+            "inconclusive": "inconclusive", "error": "in error", "unsupported": "unsupported here", "skipped": "skipped",
+            "not-run": "not run",
+        }  # fmt: skip
+        parts.extend(f"{counts[key]} {word}" for key, word in words.items() if counts.get(key))
+        sentence = ", ".join(parts) + "."
+        if not self.complete:
+            outcome, sentence = "incomplete", f"The run did not come to its end: {sentence}"
+        else:
+            outcome = "failed" if broken else "passed"
+        if self.simulated:
+            sentence += " Every part of HAMi was simulated: this proves the suite, not HAMi."
+        return Verdict(outcome, sentence[0].upper() + sentence[1:])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, the content of report.json."""
+        started = self.started
+        return {
+            "schema": SCHEMA,
+            "verdict": {"outcome": self.verdict.outcome, "sentence": self.verdict.sentence},
+            "proves": started.get("proves", "suite"),
+            "complete": self.complete,
+            "partial": self.partial,
+            "provider": started.get("provider", ""),
+            "lane": started.get("lane", ""),
+            "parts": started.get("parts", []),
+            "release": started.get("release", ""),
+            "versions": {"suite": (started.get("suite") or {}).get("version"), "python": started.get("python")}
+            | {part["name"]: part["version"] for part in started.get("parts", []) if part.get("version")},
+            "fleet": started.get("fleet", []),
+            "mutants": started.get("mutants", []),
+            "settings": started.get("settings", []),
+            "run": {
+                "id": started.get("run_id", ""), "started": started.get("time", ""),
+                "finished": (self.finished or {}).get("time"), "exit_code": (self.finished or {}).get("exit_code"),
+                "seed": started.get("seed"), "platform": started.get("platform"),
+            },
+            "counts": self.counts,
+            "checks": [
+                {
+                    "id": check.id, "title": check.title, "claim": check.claim, "not_proven": check.not_proven,
+                    "layer": check.layer, "needs": list(check.needs), "fleet": check.fleet, "jq": check.jq,
+                    "outcome": str(check.outcome), "seconds": check.seconds,
+                    "cases": [
+                        {
+                            "id": case.id, "nodeid": case.nodeid, "outcome": str(case.outcome), "seconds": case.seconds,
+                            "reason": case.reason, "remedy": case.remedy, "reference": case.reference,
+                            "failure": case.failure, "evidence": case.evidence,
+                        }
+                        for case in check.cases
+                    ],
+                }
+                for check in self.checks
+            ],
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """Return report.json in its canonical form: sorted keys, two blanks, one newline at the end."""
+        return json.dumps(self.to_dict(), sort_keys=True, indent=2, ensure_ascii=True) + "\n"
+
+
+def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
+    """Return the report of an event stream; unknown kinds are passed over."""
+    started: Mapping[str, Any] = {}
+    finished: Mapping[str, Any] | None = None
+    declared: dict[str, Mapping[str, Any]] = {}
+    cases: dict[str, dict[str, Case]] = {}
+    for event in events:
+        kind = event.get("kind")
+        if kind == "run-started" and not started:
+            started = event
+        elif kind == "run-finished":
+            finished = event
+        elif kind == "check-declared":
+            declared.setdefault(str(event["id"]), event)
+        elif kind == "case-finished":
+            case = _case(event)
+            cases.setdefault(str(event.get("check", "")), {})[case.nodeid] = case
+    results = []
+    for id_ in sorted({*declared, *cases}):
+        record = declared.get(id_, {})
+        known = cases.get(id_, {})
+        listed = {
+            str(entry["nodeid"]): known.get(str(entry["nodeid"]), Case(str(entry["id"]), str(entry["nodeid"]), Outcome.NOT_RUN))
+            for entry in record.get("cases", [])
+        }
+        found = {**listed, **known}
+        results.append(
+            CheckResult(
+                id=id_, title=str(record.get("title", id_)), claim=str(record.get("claim", "")),
+                not_proven=str(record.get("not_proven", "")), layer=str(record.get("layer", "")),
+                needs=tuple(record.get("needs", ())), fleet=str(record.get("fleet", "")), jq=str(record.get("jq", "")),
+                cases=tuple(found[nodeid] for nodeid in sorted(found)),
+            )
+        )  # fmt: skip
+    return Report(started, finished, tuple(results))
+
+
+def _case(event: Mapping[str, Any]) -> Case:
+    try:
+        outcome = Outcome(str(event.get("outcome")))
+    except ValueError:
+        outcome = Outcome.ERROR
+    return Case(
+        id=str(event.get("case", "")), nodeid=str(event.get("nodeid", "")), outcome=outcome,
+        seconds=float(event.get("seconds") or 0), reason=str(event.get("reason") or ""),
+        remedy=str(event.get("remedy") or ""), reference=str(event.get("reference") or ""),
+        failure=event.get("failure"), evidence=event.get("evidence") or {},
+    )  # fmt: skip
