@@ -40,7 +40,8 @@ class Pod:
     @property
     def current(self) -> dict[str, Any] | None:
         """The pod as last seen, None once it is gone."""
-        return self._hami.journal.latest(self.uid)
+        # The answer to the create can be ahead of the watch.
+        return self._hami.journal.latest(self.uid) if self._hami.journal.history(self.uid) else dict(self.stored)
 
     @property
     def events(self) -> tuple[dict[str, Any], ...]:

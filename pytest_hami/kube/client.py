@@ -195,7 +195,7 @@ class KubeClient:
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(worth),
             stop=tenacity.stop_after_attempt(5),
-            wait=tenacity.wait_exponential_jitter(initial=0.05, max=1.0),
+            wait=tenacity.wait_random_exponential(multiplier=0.05, max=1.0),
             reraise=True,
         )
 

@@ -216,7 +216,7 @@ class NodeAgent:
                 answer, text = allocate(pod, text, asks_for_cards(container), config, self._rules)
             except AllocateError as error:
                 await self._api.merge_patch(_path(pod), {"metadata": {"annotations": {BIND_PHASE: "failed"}}})
-                await self._release(pod)
+                await self._release_lock(pod)
                 return str(error)
             self._answers[(metadata["uid"], container["name"])] = answer
             notes = {TO_ALLOCATE: text}
@@ -225,10 +225,10 @@ class NodeAgent:
                 notes[BIND_PHASE] = phase
             await self._api.merge_patch(_path(pod), {"metadata": {"annotations": notes}})
             if phase:
-                await self._release(pod)
+                await self._release_lock(pod)
         return ""
 
-    async def _release(self, pod: Mapping[str, Any]) -> None:
+    async def _release_lock(self, pod: Mapping[str, Any]) -> None:
         path = f"/api/v1/nodes/{pod['spec']['nodeName']}"
         node = await self._api.get(path)
         value = (node["metadata"].get("annotations") or {}).get(LOCK, "")
