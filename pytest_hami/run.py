@@ -21,7 +21,14 @@ from pytest_hami.cluster.base import Cluster, ClusterUnavailable
 from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
-from pytest_hami.expect.failures import DeviationChanged, Failure, Inconclusive, InvalidObservation, Verdict
+from pytest_hami.expect.failures import (
+    DeviationChanged,
+    Failure,
+    Inconclusive,
+    InvalidObservation,
+    MissingCapability,
+    Verdict,
+)
 from pytest_hami.settings import Settings
 
 if TYPE_CHECKING:
@@ -159,9 +166,7 @@ class Run:
         from pytest_hami.plugin import item_needs
 
         for need in sorted(item_needs(item) - self._cluster.capabilities):
-            outcome, reason, remedy = LACKS.get(
-                need, (Outcome.SKIPPED, f"this cluster cannot show {need}", "use another provider")
-            )
+            outcome, reason, remedy = _lack(need)
             item.stash[CASE] = {"outcome": outcome, "reason": reason, "remedy": remedy}
             pytest.skip(f"{outcome}: {reason}; remedy: {remedy}")
         declared, used = self._declared_fleet(item), self._fleet_name(item)
@@ -216,6 +221,11 @@ class Run:
         case = item.stash.setdefault(CASE, {})
         case["seconds"] = case.get("seconds", 0.0) + report.duration
         error = call.excinfo.value if call.excinfo is not None else None
+        if isinstance(error, MissingCapability):
+            outcome, reason, remedy = _lack(error.capability)
+            case |= {"outcome": outcome, "reason": reason, "remedy": remedy}
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")
         if error is not None and not report.skipped and _is_loss(error):
             self.lost = self.lost or _one_line(error)
             item.session.shouldstop = f"hami: {self.lost}"
@@ -371,6 +381,10 @@ class Run:
     def _lose(self, error: BaseException) -> None:
         self.lost = _one_line(error)
         pytest.exit(f"hami: {self.lost}", returncode=6)
+
+
+def _lack(need: Capability) -> tuple[Outcome, str, str]:
+    return LACKS.get(need, (Outcome.SKIPPED, f"this cluster cannot show {need}", "use another provider"))
 
 
 def _is_loss(error: BaseException) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pytest_hami.checks import Capability
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -42,6 +44,14 @@ class Failure:
             parts.append("history:")
             parts.extend(f"  {line}" for line in self.timeline)
         return "\n".join(parts)
+
+
+class MissingCapability(Exception):
+    """A check went as far as this cluster can go: outcome ``skipped`` or ``unsupported``."""
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(f"this cluster cannot show {capability}")
+        self.capability = capability
 
 
 class Verdict(Exception):

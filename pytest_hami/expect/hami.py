@@ -14,7 +14,14 @@ from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.expect import baseline, observe
 from pytest_hami.expect.accounting import NOTHING, Use, total
 from pytest_hami.expect.expectations import Expectation, ExpectationError
-from pytest_hami.expect.failures import ClaimFailed, DeviationChanged, Failure, require, require_equal
+from pytest_hami.expect.failures import (
+    ClaimFailed,
+    DeviationChanged,
+    Failure,
+    MissingCapability,
+    require,
+    require_equal,
+)
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
 
@@ -49,14 +56,6 @@ class LeasedNode:
     def selector(self) -> dict[str, str]:
         """The nodeSelector for this node."""
         return {"kubernetes.io/hostname": self.name}
-
-
-class MissingCapability(Exception):
-    """A check went as far as this cluster can go."""
-
-    def __init__(self, capability: Capability) -> None:
-        super().__init__(f"this cluster cannot show {capability}")
-        self.capability = capability
 
 
 class CardUsage:
