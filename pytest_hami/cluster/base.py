@@ -119,8 +119,8 @@ class Cluster(ABC):
         """Restart the device plugin of a node with these node-config values (none = defaults)."""
 
     @abstractmethod
-    def poke(self) -> None:
-        """Force a register run of the HAMi scheduler, as its 15 s tick would, and wait for its metrics snapshot."""
+    def poke(self) -> str:
+        """Force a register run of the HAMi scheduler, as its 15 s tick would, and return its metrics after that run."""
 
     @property
     def proves(self) -> str:

@@ -191,8 +191,10 @@ class LocalCluster(Cluster):
         self.command("reconfigure", part="node", node=node, config=dict(config))
         self.poke()
 
-    def poke(self) -> None:
+    def poke(self) -> str:
         """Add an unrelated tainted node, wait for its series, remove it: a Node event forces HAMi's register run.
+
+        Returns the metrics in which the series were seen, so those of that register run or a later one.
 
         Source: HAMi 2.10.0, pkg/scheduler/scheduler.go (register runs on the tick and on Node ADD and DELETE).
         """
@@ -213,8 +215,8 @@ class LocalCluster(Cluster):
         }
         self.client.create("Node", body)
         try:
-            poll(
-                lambda: f"GPU-{name}" in self.scheduler_metrics(),
+            return poll(
+                lambda: text if f"GPU-{name}" in (text := self.scheduler_metrics()) else "",
                 timeout=self.timing.settle,
                 missing=lambda: f"a register run: the series of node {name} in the HAMi scheduler's /metrics",
             )

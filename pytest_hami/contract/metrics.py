@@ -6,7 +6,8 @@ Source: HAMi 2.10.0, cmd/scheduler/metrics.go.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pytest_hami.contract.releases import Release
@@ -85,6 +86,8 @@ MONITOR_LABELS_2_10: dict[str, frozenset[str]] = {
     BUILD_INFO: LABELS_2_10[BUILD_INFO],
 }
 # The memory ratio is not among them: a card registered with 0 MiB has none.
+USAGE_SERIES = frozenset({MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES})
+QUOTA_SERIES = frozenset({QUOTA_USED, QUOTA_LIMIT})
 _CARD_SERIES = (MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES, OVERVIEW)
 
 
@@ -112,9 +115,17 @@ class CardUsage:
     cores: int
 
 
-def parse(text: str) -> tuple[Sample, ...]:
-    """Return the samples of an exposition. Raises MetricsError."""
+def parse(text: str, names: Collection[str] = ()) -> tuple[Sample, ...]:
+    """Return the samples of an exposition, or only those of the series in ``names``. Raises MetricsError.
+
+    >>> parse("a 1\\nb 2\\n", {"b"})
+    (Sample(name='b', labels=frozenset(), value=2.0),)
+    """
     from prometheus_client.parser import text_string_to_metric_families
+
+    if names:
+        chosen = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(names)))})(?![a-zA-Z0-9_:])")
+        text = "".join(line for line in text.splitlines(keepends=True) if chosen.match(line))
 
     try:
         return tuple(
@@ -146,7 +157,7 @@ def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
     """
     found: dict[tuple[str, str], dict[str, int]] = {}
     for sample in samples:
-        if sample.name in {MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES}:
+        if sample.name in USAGE_SERIES:
             labels = dict(sample.labels)
             card = (labels.get("node", ""), labels.get("device_uuid", ""))
             found.setdefault(card, {})[sample.name] = _whole(sample)
@@ -187,7 +198,7 @@ def quota_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, i
     """
     found: dict[tuple[str, str], tuple[int, int | None]] = {}
     for sample in samples:
-        if sample.name in {QUOTA_USED, QUOTA_LIMIT}:
+        if sample.name in QUOTA_SERIES:
             labels = dict(sample.labels)
             key = (labels.get("namespace", ""), labels.get("quota_name", ""))
             used, limit = found.get(key, (0, None))

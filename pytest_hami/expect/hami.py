@@ -99,7 +99,7 @@ class Hami:
         self._before: dict[str, Use] = {}
         self._namespaces = [namespace]
         self._create_namespace(namespace)
-        self._before = self._seen_use()
+        self._before = _use_in(self.cluster.scheduler_metrics())
 
     @property
     def client(self) -> KubeClient:
@@ -216,7 +216,7 @@ class Hami:
 
     def quota_used(self, resource: str, namespace: str | None = None) -> int:
         """Return what HAMi counts against a namespace: MiB for gpumem, percent for gpucores."""
-        found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics()))
+        found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
         return int(found.get((namespace or self.namespace, resource), (0, None))[0])
 
     def other_namespace(self, suffix: str, labels: Mapping[str, str] | None = None) -> str:
@@ -347,8 +347,7 @@ class Hami:
         """Assert the metrics of the named cards, giving HAMi the time of its snapshot. Raises ClaimFailed."""
         deadline = time.monotonic() + self.timing.settle
         while True:
-            self.cluster.poke()
-            found = self._seen_use()
+            found = _use_in(self.cluster.poke())
             seen = {uuid: found.get(uuid, NOTHING) for uuid in expected}
             if seen == dict(expected) or time.monotonic() > deadline:
                 break
@@ -364,8 +363,7 @@ class Hami:
 
     def samples(self) -> tuple[metrics.Sample, ...]:
         """Return the HAMi scheduler's metrics after a register run."""
-        self.cluster.poke()
-        return metrics.parse(self.cluster.scheduler_metrics())
+        return metrics.parse(self.cluster.poke())
 
     def note(self, name: str, value: Any) -> None:
         """Add a value to the evidence of this case."""
@@ -383,8 +381,8 @@ class Hami:
             else:
                 self.cluster.configure_scheduler({})
         alive = [pod for pod in self._pods if pod.current is not None]
-        for pod in alive:
-            self.client.delete("Pod", pod.name, pod.namespace, grace_seconds=0)
+        for namespace in {pod.namespace for pod in alive}:
+            self.client.delete_all("Pod", namespace, grace_seconds=0)
         for pod in alive:
             pod._wait(lambda pod=pod: pod.current is None, "the DELETED event", self.timing.delete)  # type: ignore[misc]
         for namespace in self._namespaces:
@@ -404,15 +402,11 @@ class Hami:
             },
         )
 
-    def _seen_use(self) -> dict[str, Use]:
-        found = metrics.card_usage(metrics.parse(self.cluster.scheduler_metrics()))
-        return {uuid: Use(card.memory, card.cores, card.shares) for (_, uuid), card in found.items()}
-
     def _await_quota(self, namespace: str, limits: Mapping[str, int | None]) -> None:
         from pytest_hami.kube.wait import poll
 
         def seen() -> bool:
-            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics()))
+            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
             return all(found.get((namespace, key), (0, None))[1] == limit for key, limit in limits.items())
 
         poll(
@@ -441,6 +435,11 @@ class Hami:
             return
         self._pods.append(Pod(self, body, created, time.monotonic()))
         raise ClaimFailed(Failure(f"denied with {code}: {text}", "the pod was admitted", where=f"create pod {name}"))
+
+
+def _use_in(text: str) -> dict[str, Use]:
+    found = metrics.card_usage(metrics.parse(text, metrics.USAGE_SERIES))
+    return {uuid: Use(card.memory, card.cores, card.shares) for (_, uuid), card in found.items()}
 
 
 QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

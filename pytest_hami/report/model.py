@@ -157,8 +157,8 @@ class Report:
         }  # fmt: skip
 
     def to_json(self) -> str:
-        """Return report.json in its canonical form: sorted keys, two blanks, one newline at the end."""
-        return json.dumps(self.to_dict(), sort_keys=True, indent=2, ensure_ascii=True) + "\n"
+        """Return report.json in its canonical form: sorted keys, no blanks, one newline at the end."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True) + "\n"
 
 
 def from_events(events: Iterable[Mapping[str, Any]]) -> Report:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import contextlib
 import json
 import logging
@@ -111,6 +112,10 @@ async def _run() -> int:
 def main() -> int:
     """Run until told to stop, or until standard input ends, and return the exit code."""
     logging.basicConfig(level=logging.WARNING, format="simulator: %(message)s", stream=sys.stderr)
+    # What is imported lives as long as the process; without it a collection is short.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
     return asyncio.run(_run())
 
 

@@ -26,7 +26,7 @@ class Backoff:
     kube-scheduler itself starts at 1 s and ends at 10 s; nothing here is so slow that waiting would help.
     """
 
-    first: float = 0.02
+    first: float = 0.005
     longest: float = 0.5
 
     def after(self, attempts: int) -> float:

@@ -38,6 +38,8 @@ def go_float(value: float) -> str:
     >>> go_float(4294967296), go_float(25), go_float(1 / 6), go_float(0), go_float(100000)
     ('4.294967296e+09', '25', '0.16666666666666666', '0', '100000')
     """
+    if value == int(value) and abs(value) < 1e6:
+        return str(int(value))
     sign, digits, exponent = Decimal(repr(float(value))).normalize().as_tuple()
     if value == 0 or not isinstance(exponent, int):
         return "0"
