@@ -84,10 +84,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each check the marker of its family."""
+    """Give each check the marker of its family, and its id as a word for ``-k``."""
     check = item_check(item)
-    if check is not None and check.id.split("-")[0] in MARKER_OF_FAMILY:
-        item.add_marker(MARKER_OF_FAMILY[check.id.split("-")[0]])
+    if check is None:
+        return
+    item.extra_keyword_matches.add(check.id)
+    family = check.id.split("-")[0]
+    if family in MARKER_OF_FAMILY:
+        item.add_marker(MARKER_OF_FAMILY[family])
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

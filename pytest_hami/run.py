@@ -230,7 +230,7 @@ class Run:
             self.lost = self.lost or _one_line(error)
             item.session.shouldstop = f"hami: {self.lost}"
         if report.failed:
-            case.setdefault("failure", _failure(error, report))
+            case.setdefault("failure", _failure(call.excinfo, report))
             outcome = _outcome_of(error, report.when)
             if case.get("outcome") is None or report.when == "teardown":
                 case["outcome"] = outcome
@@ -407,9 +407,14 @@ def _outcome_of(error: BaseException | None, when: str | None) -> Outcome:
     return Outcome.ERROR
 
 
-def _failure(error: BaseException | None, report: pytest.TestReport) -> dict[str, Any]:
+def _failure(excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest.TestReport) -> dict[str, Any]:
+    error = excinfo.value if excinfo is not None else None
     if isinstance(error, Verdict):
         failure = error.failure
+    elif excinfo is not None and isinstance(error, AssertionError):
+        entry = excinfo.traceback[-1]
+        text = str(error)[:4000]
+        failure = Failure(expected=str(entry.statement).strip(), seen=text, where=f"{entry.path.name}:{entry.lineno + 1}")
     else:
         failure = Failure(
             expected="the check runs to its end", seen=f"{type(error).__name__}: {error}"[:4000], where=str(report.when)

@@ -6,7 +6,7 @@ pkg/device/common/common.go, pkg/scheduler/score.go, pkg/scheduler/policy/, pkg/
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_hami.contract.allocation import Groups
@@ -73,6 +73,10 @@ class AdmissionRules:
 
 class CardRules:
     """What decides about one card of a node; a method that answers False gives the card's reason."""
+
+    def candidates(self, offered: Sequence[str], registered: Iterable[str]) -> Sequence[str]:
+        """Return the nodes that the filter looks at: those that kube-scheduler offers."""
+        return offered
 
     def matches_vendor(self, card: Card) -> bool:
         """Whether the card can serve a request at all."""

@@ -121,6 +121,7 @@ class HamiScheduler:
         if requests is None:
             return FilterResult(node_names=tuple(node_names))
         self._pods.release(uid_of(pod))
+        node_names = self.rules.candidates(node_names, self._registry.nodes)
         usage = self._pods.cards(self._registry.nodes)
         states = {
             name: NodeState(usage[name], notes_of(record.node), record.scores)

@@ -1,0 +1,64 @@
+"""Each mutant is caught by the check that it names, with a message that names the wrong observable."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_hami.simulator.mutants import MUTANTS
+
+pytestmark = pytest.mark.mutants
+ROOT = Path(__file__).resolve().parents[2]
+CAUGHT = {"failed", "changed"}
+
+
+def run_checks(directory: Path, *arguments: str) -> dict[str, Any]:
+    """Run the mock checks in a process of their own and return report.json."""
+    command = [
+        sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-m", "mock", "-q", "-p", "no:randomly",
+        "--hami-report", str(directory), "--hami-timeout-scale", "0.5", *arguments,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    path = directory / "report.json"
+    assert path.is_file(), f"no report; pytest said:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    return dict(json.loads(path.read_text()))
+
+
+def message_of(case: dict[str, Any]) -> str:
+    """Return what a reader of the report sees of a failure, without the traceback."""
+    failure = case["failure"] or {}
+    return " | ".join(str(failure.get(key, "")) for key in ("where", "expected", "seen", "difference", "reason"))
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_mutant_is_caught(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    mutant = MUTANTS[name]
+    report = run_checks(tmp_path / "report", "-k", mutant.caught_by, "--hami-mutant", name)
+    (check,) = (check for check in report["checks"] if check["id"] == mutant.caught_by)
+    messages = {case["id"]: message_of(case) for case in check["cases"] if case["outcome"] in CAUGHT}
+    named = [text for text in messages.values() if mutant.shows in text]
+    assert named, f"{mutant.caught_by} is {check['outcome']}, and no failure names {mutant.shows!r}: {messages}"
+    record_property("mutant", name)
+    record_property("check", mutant.caught_by)
+    record_property("message", " ".join(named[0].split())[:300])
+
+
+def test_the_unmutated_cluster_passes(tmp_path: Path) -> None:
+    report = run_checks(tmp_path / "report")
+    outcomes = {check["id"]: check["outcome"] for check in report["checks"]}
+    assert len(outcomes) == 33
+    assert {id_: outcome for id_, outcome in outcomes.items() if outcome != "passed"} == {
+        "mock-07": "deviation", "mock-21": "deviation", "mock-24": "deviation", "mock-29": "unsupported",
+    }  # fmt: skip
+    assert report["verdict"]["outcome"] == "passed"
+
+
+def test_every_check_has_a_mutant(tmp_path: Path) -> None:
+    report = run_checks(tmp_path / "report", "--hami-list")
+    assert {mutant.caught_by for mutant in MUTANTS.values()} == {check["id"] for check in report["checks"]}
