@@ -230,9 +230,13 @@ class Run:
             self.lost = self.lost or _one_line(error)
             item.session.shouldstop = f"hami: {self.lost}"
         if report.failed:
-            case.setdefault("failure", _failure(call.excinfo, report))
+            if case.get("failure") is None or case.get("outcome") not in {Outcome.FAILED, Outcome.CHANGED}:
+                case["failure"] = _failure(call.excinfo, report)
             outcome = _outcome_of(error, report.when)
-            if case.get("outcome") is None or report.when == "teardown":
+            if case.get("outcome") in {Outcome.FAILED, Outcome.CHANGED}:
+                # A refuted claim says more than the clean-up that failed in its wake.
+                case["reason"] = f"clean-up failed as well: {_one_line(error)}" if error else ""
+            else:
                 case["outcome"] = outcome
             if outcome is Outcome.CHANGED and self._config.getoption("hami_allow_changed"):
                 report.outcome, report.longrepr = "passed", None

@@ -59,6 +59,9 @@ def test_the_unmutated_cluster_passes(tmp_path: Path) -> None:
     assert report["verdict"]["outcome"] == "passed"
 
 
-def test_every_check_has_a_mutant(tmp_path: Path) -> None:
-    report = run_checks(tmp_path / "report", "--hami-list")
-    assert {mutant.caught_by for mutant in MUTANTS.values()} == {check["id"] for check in report["checks"]}
+def test_every_check_has_a_mutant() -> None:
+    command = [sys.executable, "-m", "pytest", "conformance", "-m", "mock", "-q", "--hami-list"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("mock-")}
+    assert len(listed) == 33
+    assert {mutant.caught_by for mutant in MUTANTS.values()} == listed

@@ -50,11 +50,10 @@ def admit(
     privileged = _first_privileged(spec)
     if privileged is not None and rules.refuses_privileged(asks):
         return _denied(f"container {privileged} is privileged")
-    if asks and scheduler_name:
-        if rules.sets_scheduler(asks):
-            changed["spec"]["schedulerName"] = scheduler_name
-        if rules.refuses_node_name(str(spec.get("nodeName") or "")):
-            return _denied("pod has node assigned")
+    if scheduler_name and rules.sets_scheduler(asks):
+        changed["spec"]["schedulerName"] = scheduler_name
+    if asks and scheduler_name and rules.refuses_node_name(str(spec.get("nodeName") or "")):
+        return _denied("pod has node assigned")
     memory, cores = rules.quota_request(pod_requests(changed, config))
     if rules.webhook_checks_quota(memory, cores) and not quota_fits(memory, cores):
         return _denied("exceeding resource quota")

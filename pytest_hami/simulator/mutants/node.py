@@ -62,8 +62,8 @@ class NoHook(NodeRules):
         return False
 
 
-@_defect("cpu-containers-served", "Containers that ask for no card get variables and hook as well.", SERVER, "mock-24",
-         "/etc/ld.so.preload")  # fmt: skip
+@_defect("cpu-containers-served", "Containers that ask for no card are given to the device plugin as well.", SERVER, "mock-24",
+         "Allocate failed")  # fmt: skip
 class ServesEveryone(NodeRules):
     def serves(self, asks: bool) -> bool:
         return True

@@ -63,14 +63,14 @@ class PercentageImpliesNothing(Rules):
 
 
 @_defect("whole-card-without-cores", "A card without sizes brings all memory but no cores.", WEBHOOK, "mock-31",
-         "'cores': 0")  # fmt: skip
+         "cores: expected 100, seen 0")  # fmt: skip
 class NeverExclusive(Rules):
     def exclusive(self, memory: int | None, percent: int | None) -> bool:
         return False
 
 
 @_defect("any-percentage-brings-cores", "Every percentage brings all cores of the card.", WEBHOOK, "mock-05",
-         "'cores': 100")  # fmt: skip
+         "cores: expected 0, seen 100")  # fmt: skip
 class PercentageExclusive(Rules):
     def exclusive(self, memory: int | None, percent: int | None) -> bool:
         return percent is not None or memory is None
@@ -121,7 +121,7 @@ class IdleTakesAll(Rules):
         return used == 0 or super().memory_fits(total, used, asked)
 
 
-@_defect("percentage-rounds-up", "A percentage of a card's memory is rounded up.", FIT, "mock-05", "'memory': 13517")
+@_defect("percentage-rounds-up", "A percentage of a card's memory is rounded up.", FIT, "mock-05", "memory: expected 13516, seen 13517")
 class RoundsUp(Rules):
     def memory_on(self, request: ContainerRequest, total: int) -> int:
         if request.memory:
@@ -236,7 +236,7 @@ class AvoidUuidIgnored(Rules):
 
 
 @_defect("offered-nodes-ignored", "The filter looks at every registered node, not at those that it was offered.",
-         "HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter)", "mock-25", "spec.nodeName")  # fmt: skip
+         "HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter)", "mock-25", "pod.node == node.name")  # fmt: skip
 class EveryNode(Rules):
     def candidates(self, offered: Sequence[str], registered: Iterable[str]) -> Sequence[str]:
         return sorted(registered)
@@ -382,7 +382,7 @@ class PodMetricInMebibytes(Rules):
 
 
 @_defect("core-metric-as-fraction", "The metric of promised cores is a fraction and not a percentage.", METRICS,
-         "mock-07", "hami_gpu_core_allocated_ratio")  # fmt: skip
+         "mock-07", "_core_allocated_ratio")  # fmt: skip
 class CoreFraction(Rules):
     def reported_cores(self, card: Card) -> float:
         return card.cores / 100
