@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import threading
 from typing import Any
 
@@ -37,6 +38,9 @@ class _Lines:
             for line in lines:
                 self._tell(self._lines.put_nowait, line)
         self._tell(self.ended.set)
+        # Whatever hangs: nothing outlives the parent for long.
+        time.sleep(2 * STOP_LIMIT)
+        os._exit(1)
 
     def _tell(self, call: Any, *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):
@@ -68,13 +72,15 @@ async def _serve(lines: _Lines, started: list[Any]) -> int:
         number = None
         try:
             command = json.loads(line)
+            if not isinstance(command, dict):
+                raise ValueError(f"seen {type(command).__name__}")
             number = command.pop("id", None)
             operation = str(command.pop("op", ""))
             result = None if operation == "stop" else await host.command(operation, command)
         except HostError as error:
             _say({"id": number, "ok": False, "error": str(error)})
             continue
-        except (ValueError, AttributeError) as error:
+        except ValueError as error:
             _say({"id": number, "ok": False, "error": f"expected a JSON object on one line: {error}"})
             continue
         except Exception as error:
@@ -102,7 +108,8 @@ async def _run() -> int:
         code, _ = await asyncio.gather(serving, ended, return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             for host in started:
-                await asyncio.wait_for(host.stop(), STOP_LIMIT)
+                async with asyncio.timeout(STOP_LIMIT):
+                    await host.stop()
     if isinstance(code, Exception):
         _say({"ready": False, "error": f"{type(code).__name__}: {code}"})
         return 1

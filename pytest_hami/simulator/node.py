@@ -144,7 +144,8 @@ class NodeAgent:
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self._kubelet.port}},
                 "nodeInfo": {"kubeletVersion": "v1.36.3+simulated", "operatingSystem": "linux", "architecture": "amd64",
-                             "containerRuntimeVersion": "none", "kernelVersion": "none", "osImage": "simulated"},
+                             "containerRuntimeVersion": "none", "kernelVersion": "none", "osImage": "simulated",
+                             "machineID": name, "systemUUID": name, "bootID": name, "kubeProxyVersion": ""},
             },
         }  # fmt: skip
 

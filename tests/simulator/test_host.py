@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import subprocess
 import sys
@@ -38,6 +39,8 @@ class Cluster:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], LIMIT)
+        assert ready, f"no answer to {message} within {LIMIT} s"
         answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 

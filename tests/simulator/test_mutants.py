@@ -17,9 +17,9 @@ def test_every_mutant_is_described_and_overrides_something_that_exists(name: str
     mutant = MUTANTS[name]
     assert mutant.name == name
     assert mutant.defect.endswith(".")
-    assert mutant.reference
-    assert mutant.caught_by
-    assert all(CHECK_ID.fullmatch(check) for check in mutant.caught_by)
+    assert mutant.source
+    assert mutant.shows
+    assert CHECK_ID.fullmatch(mutant.caught_by)
     base = mutant.rules.__mro__[1]
     own = [key for key in vars(mutant.rules) if not key.startswith("__")]
     assert own

@@ -46,7 +46,8 @@ async def serve_watch(store: Store, request: web.Request, target: Target) -> web
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or DEFAULT_SECONDS)
         while (left := deadline - time.monotonic()) > 0:
             try:
-                change = await asyncio.wait_for(queue.get(), left)
+                async with asyncio.timeout(left):
+                    change = await queue.get()
             except TimeoutError:
                 break
             lines = []

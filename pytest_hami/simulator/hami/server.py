@@ -166,8 +166,10 @@ class HamiServer:
 
     async def _keep_registering(self) -> None:
         while True:
+            # Not wait_for: that of Python 3.11 can swallow the cancellation which ends this task.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._tick)
+                async with asyncio.timeout(self._tick):
+                    await self._wake.wait()
             try:
                 await self._register()
             except Exception:
