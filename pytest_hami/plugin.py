@@ -122,7 +122,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     from pytest_hami.run import listing
 
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     for line in listing([item for item in session.items if item_check(item)]):
         reporter.write_line(line)
     return True

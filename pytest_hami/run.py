@@ -418,7 +418,9 @@ def _failure(excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest
     elif excinfo is not None and isinstance(error, AssertionError):
         entry = excinfo.traceback[-1]
         text = str(error)[:4000]
-        failure = Failure(expected=str(entry.statement).strip(), seen=text, where=f"{entry.path.name}:{entry.lineno + 1}")
+        failure = Failure(
+            expected=str(entry.statement).strip(), seen=text, where=f"{Path(entry.path).name}:{entry.lineno + 1}"
+        )
     else:
         failure = Failure(
             expected="the check runs to its end", seen=f"{type(error).__name__}: {error}"[:4000], where=str(report.when)

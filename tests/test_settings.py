@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-
 USES_HAMI = "def test_it(hami_cluster):\n    assert hami_cluster.release == '2.10.0'\n"
 
 
@@ -17,7 +16,9 @@ def collected(pytester, *arguments):
 def test_defaults_are_shown_with_their_source(pytester, monkeypatch):
     monkeypatch.delenv("HAMI_RELEASE", raising=False)
     result = collected(pytester)
-    result.stdout.fnmatch_lines(["hami: cluster=local (default), release=2.10.0 (default), report=hami-report (default)*"])
+    result.stdout.fnmatch_lines(
+        ["hami: cluster=local (default), release=2.10.0 (default), report=hami-report (default)*"]
+    )
 
 
 def test_option_beats_environment_beats_ini(pytester, monkeypatch):
@@ -80,7 +81,9 @@ def test_nothing_but_our_modules_is_imported_by_an_unused_plugin(pytester):
         "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
         "sys.exit(code)\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=pytester.path)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=pytester.path
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     expected = ["", ".checks", ".fixtures", ".plugin", ".settings"]
     assert f"IMPORTED {[f'pytest_hami{name}' for name in expected]}" in result.stdout

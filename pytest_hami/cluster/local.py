@@ -74,7 +74,7 @@ class LocalCluster(Cluster):
         """Start the child process. Raises ClusterUnavailable when it cannot be started."""
         if self._process is not None:
             return
-        config = {
+        config: dict[str, Any] = {
             "release": self.release,
             "parts": ["apiserver", "kube-scheduler", "hami-scheduler", "node"],
             "api_url": None,

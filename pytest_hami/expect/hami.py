@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +170,7 @@ class Hami:
             selector = {"kubernetes.io/hostname": on.node}
         elif isinstance(on, LeasedNode):
             selector = on.selector
-        sizes = {key: how.get(key) for key in ("memory", "cores", "count", "percent")}
+        sizes: dict[str, Any] = {key: how.get(key) for key in ("memory", "cores", "count", "percent")}
         return pod_manifest(
             f"pod-{len(self._pods) + len(self._notes.get('denied', [])) + 1}",
             how.get("namespace") or self.namespace,
@@ -259,16 +259,14 @@ class Hami:
         from pytest_hami.kube.wait import WaitTimeout, wait_until
 
         self.cluster.poke()
-        try:
+        # Whether none, one or several were placed is said below.
+        with suppress(WaitTimeout):
             wait_until(
                 self.journal,
                 lambda: [pod for pod in pods if pod.node],
                 timeout=self.timing.place,
                 missing=lambda: "one of the waiting pods bound",
-                history=lambda: [observe.state_line(pod.current) for pod in pods],
             )
-        except WaitTimeout:
-            pass
         placed = [pod for pod in pods if pod.node]
         require(len(placed) == 1, f"one of {len(pods)} waiting pods placed", [repr(pod) for pod in placed])
         return placed[0]
@@ -329,7 +327,7 @@ class Hami:
         for name, shares in pod.shares.items():
             if not shares or any(c["name"] == name for c in pod.stored["spec"].get("initContainers") or []):
                 continue
-            scaled = self._scaled.get(shares and pod.node, 1.0) > 1
+            scaled = self._scaled.get(pod.node, 1.0) > 1
             expected = baseline.expected_env(
                 shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level
             )

@@ -1,7 +1,5 @@
 """Reading a pod and its events, as pure functions over what the journal saw."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -231,22 +231,18 @@ class Pod:
 
     def _await_running(self) -> None:
         # A refusal may be a lost wake-up (HAMi 2.10.0 F-S3): one forced attempt decides, nothing is retried after it.
-        forced = False
-        while True:
+        self._run_or_be_stuck(after=-1)
+        if not self._has_run() and self.current is not None and observe.phase(self.current) == "Pending":
             attempts = observe.filter_attempts(self.events)
-            self._wait(
-                lambda seen=attempts: self._has_run() or self._stuck(seen if forced else -1),  # type: ignore[misc]
-                self._missing_to_run,
-                self._hami.timing.place + self._hami.timing.start,
-            )
-            if self._has_run():
-                return
-            if forced or observe.phase(self.current or {}) in {"Failed", "Succeeded"} or self.current is None:
-                raise self._failure(
-                    "the pod runs, with bind-phase=success", observe.state_line(self.current), reason=self._reason()
-                )
-            forced = True
             self._hami.cluster.poke()
+            self._run_or_be_stuck(after=attempts)
+        if not self._has_run():
+            seen = observe.state_line(self.current)
+            raise self._failure("the pod runs, with bind-phase=success", seen, reason=self._reason())
+
+    def _run_or_be_stuck(self, *, after: int) -> None:
+        limit = self._hami.timing.place + self._hami.timing.start
+        self._wait(lambda: self._has_run() or self._stuck(after), self._missing_to_run, limit)
 
     def _await_refused(self, reason: str) -> None:
         def refused() -> bool:

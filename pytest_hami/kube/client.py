@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Iterator, Mapping
@@ -65,9 +66,11 @@ class KubeClient:
 
         try:
             if isinstance(kubeconfig, str):
-                api = config.new_client_from_config(kubeconfig, context=context)
+                api = config.new_client_from_config(kubeconfig, context=context)  # type: ignore[no-untyped-call]
             else:
-                api = config.new_client_from_config_dict(dict(kubeconfig), context=context)
+                api = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
+                    dict(kubeconfig), context=context
+                )
         except (ConfigException, OSError, ValueError, KeyError) as error:
             raise Unreachable(f"kubeconfig cannot be used: {' '.join(str(error).split())}") from None
         return cls(api, timeout=timeout)
@@ -131,7 +134,14 @@ class KubeClient:
         return self._json("GET", path(kind, namespace), query={k: v for k, v in query.items() if v})
 
     def patch(
-        self, kind: str, name: str, body: Any, namespace: str | None = None, *, type: str = "merge", subresource: str = ""
+        self,
+        kind: str,
+        name: str,
+        body: Any,
+        namespace: str | None = None,
+        *,
+        type: str = "merge",
+        subresource: str = "",
     ) -> dict[str, Any]:
         """Patch an object with a ``merge``, ``json`` or ``strategic`` patch and return it."""
         where = path(kind, namespace, name) + (f"/{subresource}" if subresource else "")
@@ -142,11 +152,21 @@ class KubeClient:
         metadata = body["metadata"]
         where = path(str(body["kind"]), metadata.get("namespace"), metadata["name"])
         return self._json(
-            "PATCH", where, body, content_type=PATCH_TYPES["apply"], query={"fieldManager": FIELD_MANAGER, "force": "true"}
+            "PATCH",
+            where,
+            body,
+            content_type=PATCH_TYPES["apply"],
+            query={"fieldManager": FIELD_MANAGER, "force": "true"},
         )
 
     def delete(
-        self, kind: str, name: str, namespace: str | None = None, *, grace_seconds: int | None = None, missing_ok: bool = True
+        self,
+        kind: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_seconds: int | None = None,
+        missing_ok: bool = True,
     ) -> None:
         """Delete an object. Raises ApiError; a missing object is no error unless asked."""
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
@@ -170,7 +190,9 @@ class KubeClient:
         query = {
             "watch": "true", "resourceVersion": resource_version, "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout),
         }  # fmt: skip
-        return WatchStream(self._send("GET", path(kind, namespace), None, query=query, stream=True, timeout=timeout + 10))
+        return WatchStream(
+            self._send("GET", path(kind, namespace), None, query=query, stream=True, timeout=timeout + 10)
+        )
 
     def _json(
         self,
@@ -217,9 +239,9 @@ class KubeClient:
         stream: bool = False,
         timeout: float | None = None,
     ) -> Any:
-        import urllib3
-
         from urllib.parse import urlencode
+
+        import urllib3
 
         configuration = self._api.configuration
         headers = {"Accept": "application/json", "Content-Type": content_type, "User-Agent": FIELD_MANAGER}
@@ -279,10 +301,8 @@ class WatchStream:
         connection = getattr(self._response, "connection", None) or getattr(self._response, "_connection", None)
         sock = getattr(connection, "sock", None)
         if sock is not None:
-            try:
+            with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
         self._response.close()
 
 

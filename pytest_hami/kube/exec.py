@@ -109,4 +109,6 @@ def _exit_code(payload: bytes) -> int:
                 return int(cause["message"])
     except (ValueError, KeyError, AttributeError, RecursionError):
         raise HostileInput(f"exec: no usable status: {payload[:200]!r}") from None
-    raise ApiError(int(status.get("code") or 500), str(status.get("reason", "")), str(status.get("message", "")), "exec")
+    raise ApiError(
+        int(status.get("code") or 500), str(status.get("reason", "")), str(status.get("message", "")), "exec"
+    )

@@ -156,7 +156,9 @@ class Journal:
         if type_ == "ERROR":
             if object_.get("code") == 410:
                 return ""
-            raise ApiError(int(object_.get("code") or 500), str(object_.get("reason", "")), str(object_.get("message", "")))
+            raise ApiError(
+                int(object_.get("code") or 500), str(object_.get("reason", "")), str(object_.get("message", ""))
+            )
         seen = str((object_.get("metadata") or {}).get("resourceVersion") or version)
         if type_ in {"ADDED", "MODIFIED", "DELETED"}:
             with self._condition:

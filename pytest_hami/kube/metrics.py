@@ -29,4 +29,4 @@ def scrape(url: str, *, timeout: float = 5.0, limit: int = LIMIT) -> str:
         raise Unreachable(f"GET {url}: {' '.join(str(error).split())[:300]}") from None
     if response.status != 200 or len(data) > limit:
         raise HostileInput(f"GET {url}: status {response.status}, {len(data)} bytes: {data[:200]!r}")
-    return data.decode("utf-8", "replace")
+    return str(data.decode("utf-8", "replace"))

@@ -30,10 +30,14 @@ def _template() -> Any:
     # Everything that reaches the page passes here: cleaned, cut, then escaped by autoescape.
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, finalize=lambda value: clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value,
+        lstrip_blocks=True, finalize=_harmless,
     )  # fmt: skip
     environment.filters["clean"] = clean
     return environment.get_template("index.html.j2")
+
+
+def _harmless(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def render(report: Report) -> str:
@@ -42,10 +46,7 @@ def render(report: Report) -> str:
 
     style = (HERE / "style.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    groups = [
-        (title, [check for check in report.checks if check.layer == layer])
-        for layer, title in TITLES.items()
-    ]
+    groups = [(title, [check for check in report.checks if check.layer == layer]) for layer, title in TITLES.items()]
     other = [check for check in report.checks if check.layer not in set(TITLES)]
     return str(
         _template().render(

@@ -31,7 +31,9 @@ def render(report: Report) -> str:
         ET.SubElement(properties, "property", name=name, value=clean(value))
     for check, case in cases:
         name = f"{check.id}[{case.id}]" if case.id else check.id
-        element = ET.SubElement(suite, "testcase", classname=clean(check.id), name=clean(name), time=f"{case.seconds:.3f}")
+        element = ET.SubElement(
+            suite, "testcase", classname=clean(check.id), name=clean(name), time=f"{case.seconds:.3f}"
+        )
         if case.outcome in ERRORS or case.outcome in {Outcome.FAILED, Outcome.CHANGED}:
             failure = case.failure or {}
             tag = "error" if case.outcome in ERRORS else "failure"

@@ -40,18 +40,19 @@ def _head(report: Report) -> str:
     if report.started.get("mutants"):
         lines += [f"> Mutants were on: {escape_markdown(', '.join(report.started['mutants']))}", ""]
     parts = ", ".join(
-        f"{escape_markdown(part['name'])} {escape_markdown(part['state'])}" + (f" ({escape_markdown(part['version'])})" if part.get("version") else "")
+        escape_markdown(f"{part['name']} {part['state']}" + (f" ({part['version']})" if part.get("version") else ""))
         for part in report.started.get("parts", [])
         if part.get("state") != "absent"
-    )  # fmt: skip
+    )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
     lines += [f"**HAMi {escape_markdown(report.started.get('release', '?'))}** · {counts}", "", f"Parts: {parts}", ""]
     return "\n".join(lines) + "\n"
 
 
 def _block(check: CheckResult) -> str:
-    lines = [f"<details{' open' if check.outcome in BREAKING else ''}><summary><b>{check.outcome}</b> "
-             f"{escape_markdown(check.id)}: {escape_markdown(check.title)}</summary>", "", escape_markdown(check.claim), ""]  # fmt: skip
+    state = " open" if check.outcome in BREAKING else ""
+    title = f"<b>{check.outcome}</b> {escape_markdown(check.id)}: {escape_markdown(check.title)}"
+    lines = [f"<details{state}><summary>{title}</summary>", "", escape_markdown(check.claim), ""]
     for case in check.cases:
         if case.outcome in BREAKING or case.outcome is Outcome.DEVIATION:
             lines += _case(case)
@@ -60,18 +61,32 @@ def _block(check: CheckResult) -> str:
 
 
 def _case(case: Case) -> list[str]:
-    lines = [f"**{escape_markdown(case.id or 'case')}** {case.outcome}" + (f": {escape_markdown(case.reason)}" if case.reason else "")]
+    lines = [
+        f"**{escape_markdown(case.id or 'case')}** {case.outcome}"
+        + (f": {escape_markdown(case.reason)}" if case.reason else "")
+    ]
     failure = case.failure
     if failure:
-        rows = [(name, clean(failure.get(name, ""), 1500)) for name in ("where", "expected", "seen", "difference", "reason")]
-        lines += ["", "```text", *(f"{name + ':':<12}{escape_code(value, 1500)}" for name, value in rows if value), "```"]
+        rows = [
+            (name, clean(failure.get(name, ""), 1500)) for name in ("where", "expected", "seen", "difference", "reason")
+        ]
+        lines += [
+            "",
+            "```text",
+            *(f"{name + ':':<12}{escape_code(value, 1500)}" for name, value in rows if value),
+            "```",
+        ]
     return [*lines, ""]
 
 
 def _tail(report: Report) -> str:
     digest = hashlib.sha256(report.to_json().encode()).hexdigest()
     passed = [check.id for check in report.checks if check.outcome is Outcome.PASSED]
-    lines = ["", f"{len(passed)} checks passed: {', '.join(map(escape_markdown, passed))}" if passed else "No check passed.", ""]
+    lines = [
+        "",
+        f"{len(passed)} checks passed: {', '.join(map(escape_markdown, passed))}" if passed else "No check passed.",
+        "",
+    ]
     for outcome in (Outcome.UNSUPPORTED, Outcome.SKIPPED, Outcome.NOT_RUN):
         found = [check.id for check in report.checks if check.outcome is outcome]
         if found:

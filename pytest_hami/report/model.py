@@ -89,7 +89,7 @@ class Report:
     @property
     def simulated(self) -> bool:
         """Whether the run says nothing about HAMi."""
-        return self.started.get("proves", "suite") != "hami"
+        return bool(self.started.get("proves", "suite") != "hami")
 
     @property
     def verdict(self) -> Verdict:
@@ -183,7 +183,9 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
         record = declared.get(id_, {})
         known = cases.get(id_, {})
         listed = {
-            str(entry["nodeid"]): known.get(str(entry["nodeid"]), Case(str(entry["id"]), str(entry["nodeid"]), Outcome.NOT_RUN))
+            str(entry["nodeid"]): known.get(
+                str(entry["nodeid"]), Case(str(entry["id"]), str(entry["nodeid"]), Outcome.NOT_RUN)
+            )
             for entry in record.get("cases", [])
         }
         found = {**listed, **known}

@@ -37,7 +37,12 @@ def escape_markdown(value: object, limit: int = 1000) -> str:
     text = " ".join(clean(value, limit).split())
     text = _MARKDOWN.sub(r"\\\1", text)
     # A zero-width joiner of HTML, not of the text, keeps names and numbers from becoming links.
-    return text.replace("@", "@<!-- -->").replace("\\#", "\\#<!-- -->").replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")
+    return (
+        text.replace("@", "@<!-- -->")
+        .replace("\\#", "\\#<!-- -->")
+        .replace("://", ":<!-- -->//")
+        .replace("www.", "www<!-- -->.")
+    )
 
 
 def escape_code(value: object, limit: int = 4000) -> str:

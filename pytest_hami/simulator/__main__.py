@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import contextlib
+import gc
 import json
 import logging
 import os
 import signal
 import sys
-import time
 import threading
+import time
 from typing import Any
 
 STOP_LIMIT = 3.0

@@ -234,7 +234,9 @@ class KubeScheduler:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
         self._refused[uid] = self._refused.get(uid, 0) + 1
         current = self._pods.items.get(uid, pod)
-        old = next((c for c in current["status"].get("conditions") or [] if c["type"] == "PodScheduled"), {})
+        old: dict[str, Any] = next(
+            (c for c in current["status"].get("conditions") or [] if c["type"] == "PodScheduled"), {}
+        )
         if (old.get("reason"), old.get("message"), old.get("status")) != (reason, message, "False"):
             condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message,
                          "lastProbeTime": None, "lastTransitionTime": _now()}  # fmt: skip

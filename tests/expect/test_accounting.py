@@ -7,7 +7,9 @@ from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.expect.accounting import Use, pod_use, total
 
 SHARES = st.lists(
-    st.tuples(st.booleans(), st.builds(DeviceShare, st.sampled_from(["A", "B"]), st.integers(0, 99), st.integers(0, 99)))
+    st.tuples(
+        st.booleans(), st.builds(DeviceShare, st.sampled_from(["A", "B"]), st.integers(0, 99), st.integers(0, 99))
+    )
 )
 
 

@@ -198,7 +198,10 @@ DOCUMENT = st.recursive(
 )
 
 
-@given(st.dictionaries(st.text("ab/~", max_size=2), DOCUMENT, max_size=3), st.dictionaries(st.text("ab/~", max_size=2), DOCUMENT, max_size=3))  # fmt: skip
+MAPPING = st.dictionaries(st.text("ab/~", max_size=2), DOCUMENT, max_size=3)
+
+
+@given(MAPPING, MAPPING)
 def test_applying_the_difference_gives_the_second_document(before: Any, after: Any) -> None:
     root = {"root": before}
     for step in diff(root, {"root": after}):

@@ -106,8 +106,7 @@ class ApiServer:
         except StatusError as error:
             return respond(error.to_dict(), error.code)
         except web.HTTPRequestEntityTooLarge:
-            error = StatusError(413, "the request is too large", reason="RequestEntityTooLarge")
-            return respond(error.to_dict(), 413)
+            return respond(StatusError(413, "the request is too large", reason="RequestEntityTooLarge").to_dict(), 413)
 
     async def _route(self, request: web.Request) -> web.StreamResponse:
         path = request.path.rstrip("/") or "/"

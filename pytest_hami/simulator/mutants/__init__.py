@@ -15,7 +15,7 @@ from pytest_hami.simulator.mutants.record import Mutant
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (*scheduler.ALL, *node.ALL)}
 
 
-class UnknownMutant(LookupError):  # noqa: N818
+class UnknownMutant(LookupError):
     """A mutant that does not exist; the text names those that look alike."""
 
 

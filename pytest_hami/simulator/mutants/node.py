@@ -17,13 +17,13 @@ REGISTER = "HAMi 2.10.0, pkg/device-plugin/nvidiadevice/nvinternal/plugin/regist
 HOOK = "HAMi-core, the NVML hook of HAMi 2.10.0"
 
 
-def _defect(
-    name: str, defect: str, source: str, caught_by: str, shows: str
-) -> Callable[[type[Any]], Mutant]:
+def _defect(name: str, defect: str, source: str, caught_by: str, shows: str) -> Callable[[type[Any]], Mutant]:
     return mutant(name, "node", defect, source=source, caught_by=caught_by, shows=shows)
 
 
-@_defect("register-drops-model", "Cards are registered without their model.", REGISTER, "mock-01", "NVIDIA A100-SXM4-40GB")
+@_defect(
+    "register-drops-model", "Cards are registered without their model.", REGISTER, "mock-01", "NVIDIA A100-SXM4-40GB"
+)
 class DropsModel(NodeRules):
     def register(self, device: Device, config: NodeConfig) -> Device:
         return replace(super().register(device, config), type="NVIDIA")
@@ -56,7 +56,9 @@ class TellsNothing(NodeRules):
         return False
 
 
-@_defect("hook-not-preloaded", "Containers are not preloaded with the hook library.", SERVER, "mock-02", "ld.so.preload")
+@_defect(
+    "hook-not-preloaded", "Containers are not preloaded with the hook library.", SERVER, "mock-02", "ld.so.preload"
+)
 class NoHook(NodeRules):
     def hooks(self, control_disabled: bool) -> bool:
         return False
@@ -130,7 +132,9 @@ class WholeCard(NodeRules):
         return device.devmem
 
 
-@_defect("nvml-shows-host-index", "NVML in a container numbers the cards as the node does.", HOOK, "mock-27b", "nvml_view")
+@_defect(
+    "nvml-shows-host-index", "NVML in a container numbers the cards as the node does.", HOOK, "mock-27b", "nvml_view"
+)
 class HostIndex(NodeRules):
     def nvml_index(self, position: int, device: Device) -> int:
         return device.index

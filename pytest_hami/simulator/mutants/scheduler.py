@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +19,7 @@ METRICS = "HAMi 2.10.0, cmd/scheduler/metrics.go"
 PODS = "HAMi 2.10.0, pkg/scheduler/scheduler.go (onAddPod, onUpdatePod, onDelPod)"
 
 
-def _defect(
-    name: str, defect: str, source: str, caught_by: str, shows: str
-) -> Callable[[type[Any]], Mutant]:
+def _defect(name: str, defect: str, source: str, caught_by: str, shows: str) -> Callable[[type[Any]], Mutant]:
     return mutant(name, "hami-scheduler", defect, source=source, caught_by=caught_by, shows=shows)
 
 
@@ -121,7 +118,13 @@ class IdleTakesAll(Rules):
         return used == 0 or super().memory_fits(total, used, asked)
 
 
-@_defect("percentage-rounds-up", "A percentage of a card's memory is rounded up.", FIT, "mock-05", "memory: expected 13516, seen 13517")
+@_defect(
+    "percentage-rounds-up",
+    "A percentage of a card's memory is rounded up.",
+    FIT,
+    "mock-05",
+    "memory: expected 13516, seen 13517",
+)
 class RoundsUp(Rules):
     def memory_on(self, request: ContainerRequest, total: int) -> int:
         if request.memory:
@@ -129,7 +132,9 @@ class RoundsUp(Rules):
         return -(-total * request.percent // 100)
 
 
-@_defect("cores-off-by-one", "A card accepts one percent more than it has left.", FIT, "mock-10", "CardInsufficientCore")
+@_defect(
+    "cores-off-by-one", "A card accepts one percent more than it has left.", FIT, "mock-10", "CardInsufficientCore"
+)
 class CoresOffByOne(Rules):
     def cores_fit(self, total: int, used: int, asked: int) -> bool:
         return total - used + 1 >= asked
