@@ -230,15 +230,26 @@ class Pod:
         return bool(observe.node_name(self.current or {}))
 
     def _await_running(self) -> None:
-        # A refusal may be a lost wake-up (HAMi 2.10.0 F-S3): one forced attempt decides, nothing is retried after it.
         self._run_or_be_stuck(after=-1)
-        if not self._has_run() and self.current is not None and observe.phase(self.current) == "Pending":
-            attempts = observe.filter_attempts(self.events)
-            self._hami.cluster.poke()
-            self._run_or_be_stuck(after=attempts)
+        if not self._has_run() and self._waits():
+            # The refusal may be older than the room that it lacked, and the wake-up after it may be lost (HAMi 2.10.0
+            # F-S3). So first HAMi has to say that the room is free; then attempts are forced, of which the first may
+            # have begun before that. Nothing is retried after them.
+            self._hami.require_accounting(f"before {self.name} is tried again", unless=lambda: not self._waits())
+            for _ in range(2):
+                attempts = observe.filter_attempts(self.events)
+                self._hami.cluster.poke()
+                self._run_or_be_stuck(after=attempts)
+                if self._has_run():
+                    return
+        self._run_or_be_stuck(after=0)
         if not self._has_run():
             seen = observe.state_line(self.current)
             raise self._failure("the pod runs, with bind-phase=success", seen, reason=self._reason())
+
+    def _waits(self) -> bool:
+        pod = self.current
+        return pod is not None and observe.phase(pod) == "Pending" and not observe.node_name(pod)
 
     def _run_or_be_stuck(self, *, after: int) -> None:
         limit = self._hami.timing.place + self._hami.timing.start

@@ -65,6 +65,8 @@ def _case(case: Case) -> list[str]:
         f"**{escape_markdown(case.id or 'case')}** {case.outcome}"
         + (f": {escape_markdown(case.reason)}" if case.reason else "")
     ]
+    if case.reference:
+        lines += ["", f"Reference: {escape_markdown(case.reference)}"]
     failure = case.failure
     if failure:
         rows = [

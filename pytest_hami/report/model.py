@@ -97,19 +97,22 @@ class Report:
         broken = [check for check in self.checks if check.outcome in BREAKING]
         total = len(self.checks)
         counts = self.counts
-        parts = [f"{counts.get('passed', 0)} of {total} checks hold" if total != 1 else
-                 ("the check holds" if counts.get("passed") else "1 check")]  # fmt: skip
         words = {
-            "deviation": "a known deviation", "changed": "changed", "failed": "failed", "invalid": "invalid",
+            "deviation": "deviate as known", "changed": "changed", "failed": "failed", "invalid": "invalid",
             "inconclusive": "inconclusive", "error": "in error", "unsupported": "unsupported here", "skipped": "skipped",
             "not-run": "not run",
         }  # fmt: skip
+        parts = [f"{counts.get('passed', 0)} of {total} checks passed"]
         parts.extend(f"{counts[key]} {word}" for key, word in words.items() if counts.get(key))
         sentence = ", ".join(parts) + "."
         if not self.complete:
             outcome, sentence = "incomplete", f"The run did not come to its end: {sentence}"
+        elif broken:
+            outcome = "failed"
+        elif any(check.outcome in HOLDS for check in self.checks):
+            outcome = "passed"
         else:
-            outcome = "failed" if broken else "passed"
+            outcome, sentence = "incomplete", f"Nothing was observed: {sentence}"
         if self.simulated:
             sentence += " Every part of HAMi was simulated: this proves the suite, not HAMi."
         return Verdict(outcome, sentence[0].upper() + sentence[1:])
