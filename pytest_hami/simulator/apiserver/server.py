@@ -208,7 +208,7 @@ class ApiServer:
         else:
             encoded = [entry.encoded for entry in found]
         metadata: dict[str, Any] = {"resourceVersion": version}
-        if "continue" in request.query:
+        if request.query.get("continue"):
             encoded, version = self._continues.pop(request.query["continue"], ([], ""))
             if not version:
                 raise StatusError(410, "the provided continue parameter is too old")
@@ -234,6 +234,9 @@ class ApiServer:
         kind = target.kind
         if kind.group == "events.k8s.io":
             body = from_events_v1(body)
+        elif body.get("kind", kind.kind) != kind.kind:
+            text = f"{body['kind']} in version {body.get('apiVersion')!r} cannot be handled as a {kind.kind}"
+            raise StatusError(400, text.replace("'", '"'))
         object_ = self._complete(kind, body, target.namespace)
         name = object_["metadata"]["name"]
         if target.namespace:

@@ -1,0 +1,70 @@
+"""Fixtures for tests of both sides of the Kubernetes API."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from pytest_hami.kube.client import KubeClient
+from pytest_hami.simulator.apiserver import ApiServer
+
+T = TypeVar("T")
+
+
+class ServedApi:
+    """The simulated API server in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.server = ApiServer()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+        self.run(self.server.start())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=20)
+
+    @property
+    def kubeconfig(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1", "kind": "Config", "current-context": "t",
+            "clusters": [{"name": "t", "cluster": {"server": self.server.url}}], "users": [{"name": "t", "user": {}}],
+            "contexts": [{"name": "t", "context": {"cluster": "t", "user": "t"}}],
+        }  # fmt: skip
+
+    def stop(self) -> None:
+        if self.loop.is_closed():
+            return
+        self.run(self.server.stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)
+        self.loop.close()
+
+
+@pytest.fixture
+def api() -> Iterator[ServedApi]:
+    """An empty API server."""
+    served = ServedApi()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def kube(api: ServedApi) -> Iterator[KubeClient]:
+    """A client of the empty API server."""
+    client = KubeClient.connect(api.kubeconfig)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    """A pod that nobody schedules."""
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1", "namespace": "default", "labels": {"app": "x"}},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "busybox"}]},
+    }  # fmt: skip
