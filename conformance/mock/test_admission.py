@@ -23,11 +23,12 @@ STORED = "[.pods[] | {name, scheduler, limits}]"
 def test_webhook_allocation_runtime(hami, hami_nodes, runtime_class):
     if runtime_class:
         hami.configure_scheduler(runtimeClassName=runtime_class)
-    pod = hami.pod(memory=4096, cores=25).running(memory=4096, cores=25)
+    pod = hami.pod(memory=4096, cores=25)
     allowed = {"schedulerName": ("default-scheduler", "hami-scheduler")}
     if runtime_class:
         allowed["runtimeClassName"] = (None, runtime_class)
     require_equal(allowed, hami.mutations(pod), "fields of the spec that the webhook changed")
+    pod.running(memory=4096, cores=25)
     (uuid,) = pod.cards
     env = pod.env()
     assert env["NVIDIA_VISIBLE_DEVICES"] == uuid
@@ -152,12 +153,13 @@ def test_implicit_gpu(hami, hami_node, asked, memory, cores):
         text = "Limit must be set for non overcommitable resources"
         hami.denied_by_kubernetes(text, code=422, on=hami_node, count=None, spec={"containers": [container]})
         return
-    pod = hami.pod(on=hami_node, count=None, **asked).running(memory=memory, cores=cores)
+    pod = hami.pod(on=hami_node, count=None, **asked)
     resources = pod.stored["spec"]["containers"][0]["resources"]
     require_equal({"limit": "1", "request": "1"}, {
         "limit": resources["limits"].get("nvidia.com/gpu"), "request": resources["requests"].get("nvidia.com/gpu"),
     }, "nvidia.com/gpu of the stored container")  # fmt: skip
     assert pod.stored["spec"]["schedulerName"] == "hami-scheduler"
+    pod.running(memory=memory, cores=cores)
     assert len(pod.cards) == 1
 
 

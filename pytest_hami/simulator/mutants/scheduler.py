@@ -27,7 +27,7 @@ def _defect(name: str, defect: str, source: str, caught_by: str, shows: str) -> 
 
 
 @_defect("pods-keep-default-scheduler", "A pod that asks for cards is not handed to HAMi's scheduler.",
-         "HAMi 2.10.0, pkg/scheduler/webhook.go", "mock-02", "hami.io/bind-phase")  # fmt: skip
+         "HAMi 2.10.0, pkg/scheduler/webhook.go", "mock-02", "schedulerName")  # fmt: skip
 class KeepsDefaultScheduler(Rules):
     def sets_scheduler(self, asks: bool) -> bool:
         return False
@@ -46,14 +46,15 @@ class AnyPercentage(Rules):
         return True
 
 
-@_defect("card-implied-by-memory-only", "Cores alone do not ask for a card.", WEBHOOK, "mock-30", "nvidia.com/gpu")
+@_defect("card-implied-by-memory-only", "Cores alone do not ask for a card.", WEBHOOK, "mock-30",
+         "nvidia.com/gpu of the stored container")
 class CoresImplyNothing(Rules):
     def default_count(self, default: int, memory: bool, percentage: bool, cores: bool) -> int:
         return default if memory or percentage else 0
 
 
 @_defect("card-implied-by-amount-only", "A percentage alone does not ask for a card.", WEBHOOK, "mock-30",
-         "nvidia.com/gpu")  # fmt: skip
+         "nvidia.com/gpu of the stored container")  # fmt: skip
 class PercentageImpliesNothing(Rules):
     def default_count(self, default: int, memory: bool, percentage: bool, cores: bool) -> int:
         return default if memory or cores else 0
@@ -298,14 +299,14 @@ class KeepsDeleted(Rules):
 
 
 @_defect("room-kept-after-success", "A pod that succeeded keeps its memory, cores and share.", PODS, "mock-10",
-         "CardInsufficientCore")  # fmt: skip
+         "hami_gpu_memory_allocated_bytes")  # fmt: skip
 class KeepsSucceeded(Rules):
     def releases_on_phase(self, phase: str) -> bool:
         return phase == "Failed"
 
 
 @_defect("room-kept-after-failure", "A pod that failed keeps its memory, cores and share.", PODS, "mock-09",
-         "CardInsufficientMemory")  # fmt: skip
+         "hami_gpu_memory_allocated_bytes")  # fmt: skip
 class KeepsFailed(Rules):
     def releases_on_phase(self, phase: str) -> bool:
         return phase == "Succeeded"
