@@ -69,6 +69,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Answer ``--hami-list-mutants`` without collecting anything."""
     if not config.getoption("hami_list_mutants"):
         return None
+    if config.getoption("hami_list"):
+        raise pytest.UsageError("--hami-list and --hami-list-mutants: expected one of them, got both")
     from pytest_hami.cluster.mutants import mutant_names
 
     print("\n".join(mutant_names()))
@@ -149,9 +151,9 @@ def pytest_runtest_makereport(
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Show invalid and inconclusive observations as errors, deviations by name."""
     outcome = getattr(report, "hami_outcome", "")
-    if report.when == "call" and outcome in {Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.ERROR}:
+    if report.when == "call" and report.failed and outcome in {Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.ERROR}:
         return "error", "E", outcome.upper()
-    if report.when == "call" and outcome in {Outcome.DEVIATION, Outcome.CHANGED} and report.passed:
+    if report.when == "call" and outcome not in {"", Outcome.PASSED} and report.passed:
         return "passed", ".", f"PASSED ({outcome})"
     return None
 
@@ -163,15 +165,22 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.pluginmanager.register(_Recorder(session.config), "hami-recorder")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """End the cluster and write the report."""
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
+    """End the cluster and write the report, after the last fixtures and before the terminal summary."""
     run = session.config.stash.get(RUN, None)
-    if run is None:
-        return
-    if run.lost:
-        session.exitstatus = EXIT_CLUSTER
-    run.finish(int(session.exitstatus))
+    try:
+        yield
+    except Exception as error:
+        # An interrupt leaves a test in the middle; that its clean-up fails then is no news worth a traceback.
+        if run is None or exitstatus != pytest.ExitCode.INTERRUPTED:
+            raise
+        run.complain(f"clean-up after the interrupt failed: {error}")
+    finally:
+        if run is not None:
+            if run.lost:
+                session.exitstatus = EXIT_CLUSTER
+            run.finish(int(session.exitstatus))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -108,6 +108,7 @@ class Run:
         self._is_worker = worker is not None
         self.run_id = (worker or {}).get("hami_run_id") or settings["run-id"] or secrets.token_hex(4)
         self.lost = ""
+        self._complaints: list[str] = []
         self._cluster: Cluster = LocalCluster(
             settings["release"], mutants=settings.mutants, timeout_scale=settings.timeout_scale
         )
@@ -130,13 +131,15 @@ class Run:
         except fleets.FleetError as error:
             raise pytest.UsageError(f"hami: {error}") from None
         self._declared = _declarations(items)
-        if not self._is_worker:
-            for declaration in self._declared:
-                self._write(declaration)
         try:
             self._cluster.start()
         except ClusterUnavailable as error:
             self._lose(error)
+        if not self._is_worker and self._declared:
+            for declaration in self._declared:
+                self._write(declaration)
+            # From now on a killed run leaves a report; the cluster starts in the meantime.
+            self._build()
 
     def header(self) -> list[str]:
         """Return the lines that tell what is real."""
@@ -227,8 +230,9 @@ class Run:
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")
         if error is not None and not report.skipped and _is_loss(error):
-            self.lost = self.lost or _one_line(error)
-            item.session.shouldstop = f"hami: {self.lost}"
+            self.lost = self.lost or f"the cluster is gone: {_one_line(error)}"
+            item.session.shouldstop = "hami: the cluster is gone"
+            report.longrepr = f"hami: {self.lost}"
         if report.failed:
             if case.get("failure") is None or case.get("outcome") not in {Outcome.FAILED, Outcome.CHANGED}:
                 case["failure"] = _failure(call.excinfo, report)
@@ -295,14 +299,18 @@ class Run:
         self._writer.close()
         self._build()
 
+    def complain(self, text: str) -> None:
+        """Keep one line for the summary."""
+        self._complaints.append(" ".join(text.split())[:500])
+
     def stop_cluster(self) -> None:
         """End what this process started; safe to call twice."""
         self._cluster.stop()
 
     def print_summary(self, reporter: TerminalReporter) -> None:
         """Print verdict, what breaks it, and the place of the report."""
-        if self.lost:
-            reporter.write_line(f"hami: {self.lost}", red=True)
+        for line in filter(None, [self.lost, *self._complaints]):
+            reporter.write_line(f"hami: {line}", red=True)
         if self._report is None:
             return
         reporter.section("HAMi conformance", sep="=", bold=True)
@@ -374,6 +382,11 @@ class Run:
             "python": platform.python_version(),
             "platform": sys.platform,
             "mutants": list(self._settings.mutants),
+            "allowed": [
+                str(outcome)
+                for outcome, option in ((Outcome.CHANGED, "changed"), (Outcome.INCONCLUSIVE, "inconclusive"))
+                if self._config.getoption(f"hami_allow_{option}")
+            ],
         }
 
     def _build(self) -> None:

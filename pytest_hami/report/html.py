@@ -12,7 +12,7 @@ from typing import Any
 
 from pytest_hami.checks import Layer, Outcome
 from pytest_hami.report.markdown import command
-from pytest_hami.report.model import BREAKING, Report
+from pytest_hami.report.model import Report
 from pytest_hami.report.text import clean
 
 HERE = Path(__file__).parent
@@ -55,8 +55,8 @@ def render(report: Report) -> str:
             started=report.started,
             counts=report.counts,
             groups=[(title, checks) for title, checks in [*groups, ("Other", other)] if checks],
-            broken=[check for check in report.checks if check.outcome in BREAKING],
-            breaking=BREAKING,
+            broken=[check for check in report.checks if check.outcome in report.breaking],
+            breaking=report.breaking,
             outcomes=Outcome,
             parts=report.started.get("parts", []),
             command=command,

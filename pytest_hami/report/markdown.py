@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from pytest_hami.checks import Outcome
-from pytest_hami.report.model import BREAKING, Case, CheckResult, Report
+from pytest_hami.report.model import Case, CheckResult, Report
 from pytest_hami.report.text import clean, escape_code, escape_markdown
 
 LIMIT = 60_000
@@ -20,7 +20,7 @@ def render(report: Report) -> str:
     blocks: list[str] = []
     left_out = 0
     for check in report.checks:
-        if check.outcome in BREAKING or check.outcome is Outcome.DEVIATION:
+        if check.outcome.breaks_run or check.outcome is Outcome.DEVIATION:
             block = _block(check)
             if len(block) > room:
                 left_out += 1
@@ -50,11 +50,11 @@ def _head(report: Report) -> str:
 
 
 def _block(check: CheckResult) -> str:
-    state = " open" if check.outcome in BREAKING else ""
+    state = " open" if check.outcome.breaks_run else ""
     title = f"<b>{check.outcome}</b> {escape_markdown(check.id)}: {escape_markdown(check.title)}"
     lines = [f"<details{state}><summary>{title}</summary>", "", escape_markdown(check.claim), ""]
     for case in check.cases:
-        if case.outcome in BREAKING or case.outcome is Outcome.DEVIATION:
+        if case.outcome.breaks_run or case.outcome is Outcome.DEVIATION:
             lines += _case(case)
     lines += ["</details>", ""]
     return "\n".join(lines)

@@ -10,7 +10,6 @@ from typing import Any
 from pytest_hami.checks import Outcome, worst
 
 SCHEMA = "urn:pytest-hami:report:1"
-BREAKING = frozenset(outcome for outcome in Outcome if outcome.breaks_run)
 HOLDS = frozenset({Outcome.PASSED, Outcome.DEVIATION})
 
 
@@ -81,6 +80,12 @@ class Report:
         return any(case.outcome is Outcome.NOT_RUN for check in self.checks for case in check.cases)
 
     @property
+    def breaking(self) -> frozenset[Outcome]:
+        """The outcomes that fail this run; ``--hami-allow-changed`` and its like take some away."""
+        allowed = set(self.started.get("allowed", ()))
+        return frozenset(outcome for outcome in Outcome if outcome.breaks_run and outcome not in allowed)
+
+    @property
     def counts(self) -> dict[str, int]:
         """The number of checks by outcome, in the order of the words."""
         found = [check.outcome for check in self.checks]
@@ -94,7 +99,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """The verdict with its sentence."""
-        broken = [check for check in self.checks if check.outcome in BREAKING]
+        broken = [check for check in self.checks if check.outcome in self.breaking]
         total = len(self.checks)
         counts = self.counts
         words = {
@@ -109,7 +114,7 @@ class Report:
             outcome, sentence = "incomplete", f"The run did not come to its end: {sentence}"
         elif broken:
             outcome = "failed"
-        elif any(check.outcome in HOLDS for check in self.checks):
+        elif any(check.outcome in HOLDS or check.outcome.breaks_run for check in self.checks):
             outcome = "passed"
         else:
             outcome, sentence = "incomplete", f"Nothing was observed: {sentence}"
