@@ -14,9 +14,8 @@ def header(cells: list[str]) -> None:
 
 def row(report: pytest.TestReport, cells: list[str]) -> None:
     """Fill the columns and put an escaped id in place of the raw one."""
-    case = getattr(report, "hami_case", None) or {}
-    check = html.escape(str(case.get("check", "")))
-    outcome = html.escape(str(case.get("outcome", getattr(report, "hami_outcome", ""))))
+    check = html.escape(str(getattr(report, "hami_check", "")))
+    outcome = html.escape(str(getattr(report, "hami_outcome", "")))
     for position, cell in enumerate(cells):
         if "col-testId" in cell:
             cells[position] = f'<td class="col-testId">{html.escape(report.nodeid)}</td>'

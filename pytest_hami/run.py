@@ -253,7 +253,10 @@ class Run:
             case.setdefault("outcome", Outcome.PASSED)
         report.hami_outcome = str(case.get("outcome", ""))  # type: ignore[attr-defined]
         check = item_check(item)
-        if report.when != "teardown" or check is None:
+        if check is None:
+            return
+        report.hami_check = check.id  # type: ignore[attr-defined]
+        if report.when != "teardown":
             return
         deviations = case.pop("deviations", [])
         if case.get("outcome") is Outcome.PASSED and deviations:

@@ -6,7 +6,7 @@ import html
 import re
 
 _HARMFUL = re.compile(
-    "\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff]"
+    "\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff]"
 )
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+])")
 
