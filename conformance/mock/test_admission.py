@@ -76,7 +76,7 @@ def test_cpu_only_webhook(hami, hami_node, case):
     not_proven="that usage of pods without HAMi annotations is counted",
     layer=Layer.ADMISSION,
     needs=NEEDS | {Capability.NATIVE_QUOTA},
-    jq='{denied, waiting: [.pods[] | select(.condition != "") | {name, condition}]}',
+    jq='{denied, waiting: [.pods[] | select(.refused != "") | {name, refused}]}',
 )
 @pytest.mark.parametrize(
     "case", ["memory", "cores", "percentage", "two-cards", "zero", "deleted", "other-namespace", "native"]

@@ -5,7 +5,7 @@ import pytest
 from pytest_hami.checks import Capability, Layer, check
 
 NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
-REASONS = '[.pods[] | select(.condition != "") | {name, condition}]'
+REASONS = '[.pods[] | select(.refused != "") | {name, refused}]'
 ALLOCATIONS = '[.pods[] | {name, allocated: .annotations["hami.io/vgpu-devices-allocated"]}]'
 
 
@@ -16,7 +16,7 @@ ALLOCATIONS = '[.pods[] | {name, allocated: .annotations["hami.io/vgpu-devices-a
     not_proven="that the tenants are isolated from each other",
     layer=Layer.FILTER,
     needs=NEEDS | {Capability.ENV},
-    jq="[.usage[] | {when, cards}]",
+    jq="[.usage[]? | {when, cards}]",
 )
 @pytest.mark.parametrize("leaver", [0, 1, 2], ids=["first-leaves", "middle-leaves", "last-leaves"])
 def test_share_one_gpu(hami, hami_gpus, leaver):
@@ -209,7 +209,7 @@ def test_exclusive(hami, hami_node, hami_gpus, held, asked, reason):
     not_proven="that tenants are scheduled fairly on the card",
     layer=Layer.FILTER,
     needs=NEEDS | {Capability.RECONFIGURE},
-    jq="[.usage[-1]]",
+    jq="[.usage[-1]?]",
 )
 @pytest.mark.parametrize("split", [2, 10])
 def test_share_count(hami, hami_node, split):

@@ -6,7 +6,7 @@ from pytest_hami.checks import Capability, Layer, check
 
 NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
 ALLOCATIONS = '[.pods[] | {name, node, selection, allocated: .annotations["hami.io/vgpu-devices-allocated"]}]'
-REASONS = '[.pods[] | select(.condition != "") | {name, selection, condition}]'
+REASONS = '[.pods[] | select(.refused != "") | {name, selection, refused}]'
 
 
 @check(

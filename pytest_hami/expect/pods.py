@@ -205,7 +205,8 @@ class Pod:
     def evidence(self) -> dict[str, Any]:
         """Return what was observed of this pod, an allow-list of fields."""
         last = self.current or next((o.object for o in reversed(self._hami.journal.history(self.uid))), self.stored)
-        refused = observe.unschedulable(last)
+        seen = (observe.unschedulable(o.object) for o in reversed(self._hami.journal.history(self.uid)))
+        refused = next(filter(None, seen), None)
         spec = self.stored["spec"]
         return {
             "name": self.name,
@@ -218,7 +219,7 @@ class Pod:
                 k: v for k, v in observe.annotations(self.stored).items() if "nvidia.com/" in k or "policy" in k
             },
             "annotations": observe.hami_annotations(last),
-            "condition": refused[1][: observe.HOSTILE_LIMIT] if refused else "",
+            "refused": refused[1][: observe.HOSTILE_LIMIT] if refused else "",
             "events": [f"{row['reason']}: {row['message'][:1000]}" for row in event_rows(self.events)],
             "env": {
                 name or "main": {k: v for k, v in env.items() if k.startswith(("CUDA_", "NVIDIA_", "GPU_CORE"))}

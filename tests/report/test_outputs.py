@@ -111,7 +111,7 @@ HOSTILE = st.text() | st.sampled_from(["<script>", "```", "@all", "#1", "| |", "
 def test_no_text_breaks_an_output(events: list[dict[str, Any]], texts: list[str], outcome: Outcome) -> None:
     failed = {**events[5], "outcome": str(outcome), "reason": texts[0], "case": texts[1]}
     failed["failure"] = {**events[5]["failure"], "expected": texts[2], "seen": texts[3], "timeline": [texts[4]]}
-    failed["evidence"] = {"pods": [{"name": texts[5], "condition": texts[0]}], "x": texts}
+    failed["evidence"] = {"pods": [{"name": texts[5], "refused": texts[0]}], "x": texts}
     report = from_events([*events[:5], failed, *events[6:]])
     json.loads(report.to_json())
     ET.fromstring(junit.render(report))
