@@ -75,7 +75,9 @@ def test_each_jq_program_shows_a_fact(main_job: tuple[str, Path]) -> None:
     for check in report["checks"]:
         program = jq.compile(check["jq"])
         facts = [program.input_value(case["evidence"]).all() for case in check["cases"] if case["evidence"]]
-        assert any(fact not in ([], [None], [[]], [{}]) for fact in facts), f"{check['id']}: {check['jq']} shows nothing"
+        assert any(fact not in ([], [None], [[]], [{}]) for fact in facts), (
+            f"{check['id']}: {check['jq']} shows nothing"
+        )
 
 
 def test_the_main_jobs_report_is_small_and_says_what_it_proves(main_job: tuple[str, Path]) -> None:

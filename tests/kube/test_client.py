@@ -86,9 +86,7 @@ def test_a_create_whose_answer_is_lost_is_found_and_not_made_twice(
     assert [found["metadata"]["uid"] for found in kube.list("Pod", "default")] == [made["metadata"]["uid"]]
 
 
-def test_somebody_elses_object_is_not_taken_for_ours(
-    api: Any, kube: KubeClient, pod: dict[str, Any]
-) -> None:
+def test_somebody_elses_object_is_not_taken_for_ours(api: Any, kube: KubeClient, pod: dict[str, Any]) -> None:
     kube.create("Pod", pod)
     fault, _ = once(lambda: "reset", "POST", "/pods")
     api.server.faults.append(fault)
@@ -139,10 +137,17 @@ def test_names_are_quoted(kube: KubeClient) -> None:
 
 def test_patches_apply_and_delete(kube: KubeClient, pod: dict[str, Any]) -> None:
     kube.create("Pod", pod)
-    assert kube.patch("Pod", "p1", {"metadata": {"labels": {"app": "y"}}}, "default")["metadata"]["labels"]["app"] == "y"
+    assert (
+        kube.patch("Pod", "p1", {"metadata": {"labels": {"app": "y"}}}, "default")["metadata"]["labels"]["app"] == "y"
+    )
     step = [{"op": "replace", "path": "/metadata/labels/app", "value": "z"}]
     assert kube.patch("Pod", "p1", step, "default", type="json")["metadata"]["labels"]["app"] == "z"
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": {"a": "1"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "default"},
+        "data": {"a": "1"},
+    }
     assert kube.apply(body)["data"] == {"a": "1"}
     assert kube.apply({**body, "data": {"a": "2"}})["data"] == {"a": "2"}
     kube.delete("Pod", "p1", "default", grace_seconds=0)

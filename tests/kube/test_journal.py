@@ -85,9 +85,7 @@ def test_a_reset_connection_goes_on_where_it_was(
     uid = kube.create("Pod", pod)["metadata"]["uid"]
     await_(journal, lambda: journal.latest(uid), "the pod")
     resets = iter([True, True, True])
-    api.server.faults.append(
-        lambda request: "reset" if "watch" in request.query and next(resets, False) else None
-    )
+    api.server.faults.append(lambda request: "reset" if "watch" in request.query and next(resets, False) else None)
     drop_watches(api)
     for value in range(1, 6):
         label(kube, value)
@@ -204,7 +202,9 @@ def test_events_are_found_by_the_uid_they_are_about(kube: KubeClient, journal: J
         "involvedObject": about, "reason": "Tested", "message": "yes", "type": "Normal",
     }  # fmt: skip
     kube.create("Event", event)
-    kube.create("Event", event | {"metadata": {"name": "e2", "namespace": "default"}, "involvedObject": about | {"uid": "x"}})
+    kube.create(
+        "Event", event | {"metadata": {"name": "e2", "namespace": "default"}, "involvedObject": about | {"uid": "x"}}
+    )
     await_(journal, lambda: journal.events_of(uid) and journal.events_of("x"), "both events")
     assert [found["metadata"]["name"] for found in journal.events_of(uid)] == ["e1"]
     kube.delete("Event", "e1", "default")

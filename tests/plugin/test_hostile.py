@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-SUITE = r'''
+SUITE = r"""
 import pytest
 from pytest_hami.checks import Layer, check
 from pytest_hami.kube.wait import wait_until
@@ -60,7 +60,7 @@ def test_metrics(hami, hami_gpu, text, monkeypatch):
 @pytest.mark.parametrize("text", ["<script>alert(1)</script>|`@x`", "\x1b[31m", "ü\u202e"])
 def test_ids(hami, text):
     raise AssertionError(text)
-'''
+"""
 
 
 class Tags(HTMLParser):

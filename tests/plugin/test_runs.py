@@ -82,7 +82,9 @@ def test_every_outcome_has_its_word(pytester: pytest.Pytester) -> None:
     }  # fmt: skip
     done.assert_outcomes(passed=2, failed=3, errors=3, skipped=4)
     text = "\n".join(done.outlines)
-    assert "unsupported: nothing executes CUDA here: there is no GPU; remedy: run it on a cluster with real GPUs" in text
+    assert (
+        "unsupported: nothing executes CUDA here: there is no GPU; remedy: run it on a cluster with real GPUs" in text
+    )
     assert "skipped: no HAMi monitor in this cluster; remedy: use a provider that runs vGPUmonitor" in text
     cases = {case["id"]: case for case in report["checks"][0]["cases"]}
     assert cases["fail"]["failure"]["difference"] == "memory: expected 1025, seen 1024"
@@ -136,7 +138,9 @@ def test_the_header_names_every_setting_and_what_is_simulated(pytester: pytest.P
 def test_list_runs_nothing(pytester: pytest.Pytester) -> None:
     done, report = run(pytester, TWO, "--hami-list")
     assert done.ret == 0
-    done.stdout.fnmatch_lines(["mock-01  a title  *3 cases*", "    A claim.", "    needs: filter; does not prove: else"])
+    done.stdout.fnmatch_lines(
+        ["mock-01  a title  *3 cases*", "    A claim.", "    needs: filter; does not prove: else"]
+    )
     assert report == {}
 
 
@@ -243,7 +247,10 @@ def test_a_killed_run_leaves_a_valid_report_and_nothing_running(pytester: pytest
     assert not report["complete"]
     assert "Incomplete." in (directory / "index.html").read_text()
     done = subprocess.run(
-        [Path(sys.executable).with_name("pytest-hami"), "report", "build", directory], capture_output=True, text=True, check=True
+        [Path(sys.executable).with_name("pytest-hami"), "report", "build", directory],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.startswith("The run did not come to its end: ")
     assert outcomes(json.loads((directory / "report.json").read_text()))["mock-01[]"] == "passed"

@@ -39,7 +39,13 @@ def events() -> list[dict[str, Any]]:
         "reason": "said so", "timeline": ["+0.1s ADDED"], "text": "Traceback",
         "events": [{"time": "t", "type": "Normal", "reason": "Bound", "message": "m", "component": "c"}],
     }  # fmt: skip
-    pod = {"name": "p", "node": "w1", "phase": "Running", "refused": "", "annotations": {"hami.io/vgpu-devices-allocated": "GPU-1,"}}
+    pod = {
+        "name": "p",
+        "node": "w1",
+        "phase": "Running",
+        "refused": "",
+        "annotations": {"hami.io/vgpu-devices-allocated": "GPU-1,"},
+    }
     return [
         started, declared("mock-01", "node"), declared("mock-02", "filter"), declared("mock-03", "filter"),
         finished("mock-01", "passed", evidence={"pods": [pod], "usage": [1]}),

@@ -68,7 +68,9 @@ def test_a_torn_stream_is_an_incomplete_report(tmp_path: Path, events: list[dict
     assert "incomplete" in (directory / "pull-request.md").read_text().splitlines()[0]
 
 
-def test_an_event_that_is_too_large_loses_its_evidence_and_says_so(tmp_path: Path, events: list[dict[str, Any]]) -> None:
+def test_an_event_that_is_too_large_loses_its_evidence_and_says_so(
+    tmp_path: Path, events: list[dict[str, Any]]
+) -> None:
     events[4]["evidence"] = {"pods": ["x" * (5 << 20)]}
     directory = written(tmp_path, events)
     (case,) = (event for event in read(directory / "events.jsonl") if event.get("check") == "mock-01")
@@ -103,7 +105,9 @@ def test_junit_counts(events: list[dict[str, Any]]) -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "0")
 
 
-HOSTILE = st.text() | st.sampled_from(["<script>", "```", "@all", "#1", "| |", "</details>", "\x1b[0m", "\u202e", "&amp;"])
+HOSTILE = st.text() | st.sampled_from(
+    ["<script>", "```", "@all", "#1", "| |", "</details>", "\x1b[0m", "\u202e", "&amp;"]
+)
 
 
 @given(st.lists(HOSTILE, min_size=6, max_size=6), st.sampled_from(list(Outcome)))

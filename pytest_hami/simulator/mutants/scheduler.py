@@ -46,8 +46,13 @@ class AnyPercentage(Rules):
         return True
 
 
-@_defect("card-implied-by-memory-only", "Cores alone do not ask for a card.", WEBHOOK, "mock-30",
-         "nvidia.com/gpu of the stored container")
+@_defect(
+    "card-implied-by-memory-only",
+    "Cores alone do not ask for a card.",
+    WEBHOOK,
+    "mock-30",
+    "nvidia.com/gpu of the stored container",
+)
 class CoresImplyNothing(Rules):
     def default_count(self, default: int, memory: bool, percentage: bool, cores: bool) -> int:
         return default if memory or percentage else 0

@@ -36,7 +36,9 @@ def test_the_official_client_reads_and_writes(official: Any, pod: dict[str, Any]
     assert made.metadata.uid
     assert made.metadata.creation_timestamp
     assert v1.read_namespaced_pod("p1", "default").spec.scheduler_name == "nobody"
-    assert [found.metadata.name for found in v1.list_pod_for_all_namespaces(label_selector="app in (x,y)").items] == ["p1"]
+    assert [found.metadata.name for found in v1.list_pod_for_all_namespaces(label_selector="app in (x,y)").items] == [
+        "p1"
+    ]
     v1.delete_namespaced_pod("p1", "default", grace_period_seconds=0)
     with pytest.raises(ApiException) as caught:
         v1.read_namespaced_pod("p1", "default")
@@ -60,7 +62,14 @@ def test_creation_answers_201_and_fills_in(api: Any, pod: dict[str, Any]) -> Non
     ("method", "path", "change", "code", "reason", "text"),
     [
         ("GET", f"{PODS}/missing", None, 404, "NotFound", 'pods "missing" not found'),
-        ("POST", "/api/v1/namespaces/nowhere/pods", {"metadata": {"name": "p1"}}, 404, "NotFound", 'namespaces "nowhere" not found'),
+        (
+            "POST",
+            "/api/v1/namespaces/nowhere/pods",
+            {"metadata": {"name": "p1"}},
+            404,
+            "NotFound",
+            'namespaces "nowhere" not found',
+        ),
         ("POST", PODS, {"spec": {"containers": []}}, 422, "Invalid", "spec.containers"),
         ("POST", PODS, {"metadata": {"name": "Not_A_Name"}}, 422, "Invalid", "metadata.name"),
         ("POST", PODS, {"metadata": {"name": "p1"}, "kind": "Node"}, 400, "BadRequest", "cannot be handled as a Pod"),
@@ -118,7 +127,12 @@ def test_status_and_spec_are_apart(api: Any, pod: dict[str, Any]) -> None:
 
 def test_a_pod_is_bound_once(api: Any, pod: dict[str, Any]) -> None:
     raw(api, "POST", PODS, pod)
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p1"}, "target": {"kind": "Node", "name": "n"}}
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p1"},
+        "target": {"kind": "Node", "name": "n"},
+    }
     assert raw(api, "POST", f"{PODS}/p1/binding", binding)[0] == 201
     bound = raw(api, "GET", f"{PODS}/p1")[1]
     assert bound["spec"]["nodeName"] == "n"
