@@ -16,7 +16,8 @@ def events() -> list[dict[str, Any]]:
         "platform": "linux", "mutants": [], "allowed": [],
         "parts": [{"name": "apiserver", "state": "simulated", "version": "x", "digest": ""},
                   {"name": "gpu", "state": "absent", "version": "", "digest": ""}],
-        "fleet": [{"node": "w1", "fleet": "f", "cards": [{"uuid": "GPU-1", "index": 0, "type": "T", "memory_mib": 1, "cores": 100}]}],
+        "fleet": [{"node": "w1", "fleet": "f",
+                   "cards": [{"uuid": "GPU-1", "index": 0, "type": "T", "memory_mib": 1, "cores": 100}]}],
         "settings": [{"name": "--hami-mutant", "value": "m", "source": "option"}],
     }  # fmt: skip
 
