@@ -122,6 +122,10 @@ class Cluster(ABC):
     def poke(self) -> str:
         """Force a register run of the HAMi scheduler, as its 15 s tick would, and return its metrics after that run."""
 
+    def fresh_metrics(self) -> str:
+        """Return the HAMi scheduler's metrics after a register run that began after this call."""
+        return self.poke()
+
     @property
     def proves(self) -> str:
         """``hami`` when any HAMi part is real, else ``suite``."""

@@ -223,6 +223,11 @@ class LocalCluster(Cluster):
         finally:
             self.client.delete("Node", name)
 
+    def fresh_metrics(self) -> str:
+        """Return the metrics after a register run that the simulated scheduler is told to make."""
+        self.command("register")
+        return self.scheduler_metrics()
+
     def command(self, op: str, **arguments: Any) -> Any:
         """Send a command to the simulator and return its result. Raises ClusterUnavailable."""
         self._wait_ready()

@@ -348,7 +348,7 @@ class Hami:
         """Assert the metrics of the named cards, giving HAMi the time of its snapshot. Raises ClaimFailed."""
         deadline = time.monotonic() + self.timing.settle
         while True:
-            found = _use_in(self.cluster.poke())
+            found = _use_in(self.cluster.fresh_metrics())
             seen = {uuid: found.get(uuid, NOTHING) for uuid in expected}
             if unless():
                 return
@@ -366,7 +366,7 @@ class Hami:
 
     def samples(self) -> tuple[metrics.Sample, ...]:
         """Return the HAMi scheduler's metrics after a register run."""
-        return metrics.parse(self.cluster.poke())
+        return metrics.parse(self.cluster.fresh_metrics())
 
     def note(self, name: str, value: Any) -> None:
         """Add a value to the evidence of this case."""
@@ -383,11 +383,15 @@ class Hami:
                 self.cluster.configure_node(node, {})
             else:
                 self.cluster.configure_scheduler({})
+        # Those that wait go first: one that is bound while it is deleted leaves the node locked for minutes (HAMi 2.10.0).
+        for pod in self._pods:
+            if pod.current is not None and not pod.node:
+                pod.delete()
         alive = [pod for pod in self._pods if pod.current is not None]
         for namespace in {pod.namespace for pod in alive}:
             self.client.delete_all("Pod", namespace, grace_seconds=0)
         for pod in alive:
-            pod._wait(lambda pod=pod: pod.current is None, "the DELETED event", self.timing.delete)  # type: ignore[misc]
+            pod.await_deleted()
         for namespace in self._namespaces:
             self.client.delete("Namespace", namespace)
         self.require_use({card.uuid: self._before.get(card.uuid, NOTHING) for card in self.cards}, "after clean-up")

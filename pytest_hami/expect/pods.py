@@ -170,6 +170,10 @@ class Pod:
     def delete(self) -> None:
         """Delete the pod and wait until it is gone."""
         self._hami.client.delete("Pod", self.name, self.namespace, grace_seconds=0)
+        self.await_deleted()
+
+    def await_deleted(self) -> None:
+        """Wait until the pod is gone. Raises ClaimFailed."""
         self._wait(lambda: self.current is None, "the DELETED event", self._hami.timing.delete)
         self.use = {}
 

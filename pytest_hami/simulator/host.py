@@ -132,6 +132,8 @@ class Host:
         """Carry out a command and return its result. Raises HostError, also for an operation that does not exist."""
         try:
             match op:
+                case "register":
+                    return await self._scheduler().register()
                 case "restart":
                     return await self._restart(str(arguments.get("part")))
                 case "reconfigure":
@@ -146,7 +148,7 @@ class Host:
             raise HostError(f"{op}: argument {error} is missing, or names something that does not exist") from error
         except (ValueError, LookupError, TypeError) as error:
             raise HostError(f"{op}: {error}") from error
-        raise HostError(f"unknown operation {op!r}; known are restart, reconfigure, nodes, remove_nodes, stop")
+        raise HostError(f"unknown operation {op!r}; known are register, restart, reconfigure, nodes, remove_nodes, stop")
 
     async def _start(self) -> None:
         config = self._config

@@ -53,7 +53,7 @@ def test_allocation(hami, hami_gpu, text):
 @declared("mock-03")
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_metrics(hami, hami_gpu, text, monkeypatch):
-    monkeypatch.setattr(type(hami.cluster), "poke", lambda self: text + "\nhami_gpu_shared_count{" + text)
+    monkeypatch.setattr(type(hami.cluster), "fresh_metrics", lambda self: text + "\nhami_gpu_shared_count{" + text)
     hami.samples()
 
 @declared("mock-04")

@@ -189,7 +189,7 @@ def test_the_webhook_is_registered_as_the_chart_does(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        ({"op": "dance"}, "unknown operation 'dance'; known are restart"),
+        ({"op": "dance"}, "unknown operation 'dance'; known are register, restart"),
         ({"op": "restart", "part": "gpu"}, "expected hami-scheduler or node"),
         ({"op": "reconfigure", "part": "gpu"}, "expected hami-scheduler or node"),
         ({"op": "reconfigure", "part": "hami-scheduler", "device_config": {"colour": 1}}, "colour"),

@@ -102,7 +102,7 @@ class HamiServer:
             ]
             for informer in self._informers:
                 await informer.start()
-            await self._register()
+            await self.register()
             self._task = asyncio.create_task(self._keep_registering(), name="hami register")
             extender = await self._serve(self._extender(), self._ports[0], self._identity.server_context())
             self._ports = (extender, self._ports[1])
@@ -171,11 +171,12 @@ class HamiServer:
                 async with asyncio.timeout(self._tick):
                     await self._wake.wait()
             try:
-                await self._register()
+                await self.register()
             except Exception:
                 LOG.exception("hami-scheduler: a register run failed")
 
-    async def _register(self) -> None:
+    async def register(self) -> None:
+        """Look at all nodes now, as the tick does."""
         # Cleared first: a node that arrives while the patches are under way must cause another run.
         self._wake.clear()
         patches = self.model.register()
