@@ -15,7 +15,11 @@ from urllib.parse import urlsplit
 CREATES, GETS, WATCHERS, PODS = 2000, 4000, 10, 500
 LISTED = 10_000
 NAMESPACE = "/api/v1/namespaces/default"
-POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]}}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+}
 
 
 class Client:
@@ -85,7 +89,9 @@ def _watches(host: str) -> None:
     for thread in threads:
         thread.join(timeout=30)
     late = max(seen) - last
-    print(f"API server: {len(seen)} watchers had {PODS} pods {max(late, 0) * 1000:.1f} ms after the last create (target 20 ms)")
+    print(
+        f"API server: {len(seen)} watchers had {PODS} pods {max(late, 0) * 1000:.1f} ms after the last create (target 20 ms)"
+    )
 
 
 def _watch(host: str, version: str, seen: list[float]) -> None:

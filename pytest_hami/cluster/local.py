@@ -94,6 +94,8 @@ class LocalCluster(Cluster):
         atexit.register(self.stop)
         self._write(config)
         threading.Thread(target=self._read, args=(self._process,), daemon=True, name="hami-simulator").start()
+        # The slowest import of a run, made while the child starts.
+        import kubernetes.config  # noqa: F401
 
     def stop(self) -> None:
         """End the child process and the journal."""

@@ -5,6 +5,7 @@ Source: HAMi 2.10.0, cmd/scheduler/metrics.go.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -121,11 +122,20 @@ def parse(text: str, names: Collection[str] = ()) -> tuple[Sample, ...]:
     >>> parse("a 1\\nb 2\\n", {"b"})
     (Sample(name='b', labels=frozenset(), value=2.0),)
     """
-    from prometheus_client.parser import text_string_to_metric_families
+    if not names:
+        return _samples(text)
+    chosen = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(names)))})(?![a-zA-Z0-9_:])")
+    return tuple(sample for line in text.splitlines() if chosen.match(line) for sample in _samples_of_line(line))
 
-    if names:
-        chosen = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(names)))})(?![a-zA-Z0-9_:])")
-        text = "".join(line for line in text.splitlines(keepends=True) if chosen.match(line))
+
+# Between two reads of a page most lines stay as they are, and parsing one is slow.
+@functools.lru_cache(maxsize=4096)
+def _samples_of_line(line: str) -> tuple[Sample, ...]:
+    return _samples(line + "\n")
+
+
+def _samples(text: str) -> tuple[Sample, ...]:
+    from prometheus_client.parser import text_string_to_metric_families
 
     try:
         return tuple(

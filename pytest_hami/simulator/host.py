@@ -148,7 +148,9 @@ class Host:
             raise HostError(f"{op}: argument {error} is missing, or names something that does not exist") from error
         except (ValueError, LookupError, TypeError) as error:
             raise HostError(f"{op}: {error}") from error
-        raise HostError(f"unknown operation {op!r}; known are register, restart, reconfigure, nodes, remove_nodes, stop")
+        raise HostError(
+            f"unknown operation {op!r}; known are register, restart, reconfigure, nodes, remove_nodes, stop"
+        )
 
     async def _start(self) -> None:
         config = self._config

@@ -71,9 +71,12 @@ def test_answers_and_what_is_left_to_allocate(name: str) -> None:
         assert error == call.get("error", {}).get("details", "")
         if not error:
             recorded = call["response"]["container_responses"]
-            assert [{**answer.env, CACHE: ""} for answer in answers] == [{**seen["envs"], CACHE: ""} for seen in recorded]
+            assert [{**answer.env, CACHE: ""} for answer in answers] == [
+                {**seen["envs"], CACHE: ""} for seen in recorded
+            ]
             assert [
-                [(mount.container_path, mount.host_path, mount.read_only) for mount in answer.mounts] for answer in answers
+                [(mount.container_path, mount.host_path, mount.read_only) for mount in answer.mounts]
+                for answer in answers
             ] == [mounts(seen["mounts"]) for seen in recorded]
         after = call["after"]["pods"][pod_name]
         assert rest == after.get(TO_ALLOCATE)
