@@ -51,9 +51,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     from pytest_hami.cluster.base import ClusterUnavailable
     from pytest_hami.cluster.local import LocalCluster
 
+    from pytest_hami.expect import expectations
+
+    if not 0 <= arguments.port <= 65535:
+        return _usage(f"--port: expected 0 to 65535, got {arguments.port}")
     try:
         fleet = fleets.load(arguments.fleet)
-    except fleets.FleetError as error:
+        expectations.load(arguments.release)
+    except (fleets.FleetError, expectations.ExpectationError) as error:
         return _usage(str(error))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -10,6 +10,11 @@ from typing import Any
 from pytest_hami.checks import Outcome, worst
 
 SCHEMA = "urn:pytest-hami:report:1"
+# What a stream that lost its first line still says.
+UNKNOWN: Mapping[str, Any] = {
+    "proves": "suite", "provider": "", "lane": "unknown", "release": "unknown", "parts": [], "fleet": [], "settings": [],
+    "mutants": [], "allowed": [], "suite": {},
+}  # fmt: skip
 HOLDS = frozenset({Outcome.PASSED, Outcome.DEVIATION})
 
 
@@ -171,14 +176,14 @@ class Report:
 
 def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
     """Return the report of an event stream; unknown kinds are passed over."""
-    started: Mapping[str, Any] = {}
+    started: Mapping[str, Any] = UNKNOWN
     finished: Mapping[str, Any] | None = None
     declared: dict[str, Mapping[str, Any]] = {}
     cases: dict[str, dict[str, Case]] = {}
     for event in events:
         kind = event.get("kind")
-        if kind == "run-started" and not started:
-            started = event
+        if kind == "run-started" and started is UNKNOWN:
+            started = {**UNKNOWN, **event}
         elif kind == "run-finished":
             finished = event
         elif kind == "check-declared":
