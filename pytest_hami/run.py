@@ -445,6 +445,7 @@ def _failure(excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest
 
 
 def _declarations(items: Sequence[pytest.Item]) -> list[dict[str, Any]]:
+    from pytest_hami.cluster.mutants import mutants_of
     from pytest_hami.plugin import item_check
 
     found: dict[str, dict[str, Any]] = {}
@@ -457,7 +458,7 @@ def _declarations(items: Sequence[pytest.Item]) -> list[dict[str, Any]]:
             {
                 "kind": "check-declared", "id": check.id, "title": check.title, "claim": check.claim,
                 "not_proven": check.not_proven, "layer": str(check.layer), "needs": sorted(map(str, check.needs)),
-                "fleet": check.fleet, "jq": check.jq, "cases": [],
+                "fleet": check.fleet, "jq": check.jq, "mutants": mutants_of(check.id), "cases": [],
             },
         )  # fmt: skip
         declaration["cases"].append({"id": _case_id(item), "nodeid": item.nodeid})

@@ -8,3 +8,10 @@ def mutant_names() -> list[str]:
     from pytest_hami.simulator.mutants import MUTANTS
 
     return sorted(MUTANTS)
+
+
+def mutants_of(check: str) -> list[str]:
+    """Return the names of the mutants that a check is proven to catch, sorted."""
+    from pytest_hami.simulator.mutants import MUTANTS
+
+    return sorted(name for name, mutant in MUTANTS.items() if mutant.caught_by == check)

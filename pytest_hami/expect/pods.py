@@ -136,8 +136,8 @@ class Pod:
         seen = parse_failed_scheduling(refused[1])
         wanted = (nodes, reason)
         require(
-            wanted in seen.reasons, f"{nodes} {reason}", refused[1], where=f"{self!r} condition PodScheduled",
-            reason=refused[1], timeline=self.timeline(), events=event_rows(self.events),
+            wanted in seen.reasons, f"{nodes} node(s) with {reason}", refused[1], where=f"{self!r} condition PodScheduled",
+            timeline=self.timeline(), events=event_rows(self.events),
         )  # fmt: skip
         baseline.require_refusal(pod, self.events, reason, nodes)
         self._hami.require_accounting(f"while {self.name} is refused")

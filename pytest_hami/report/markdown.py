@@ -56,6 +56,8 @@ def _block(check: CheckResult) -> str:
     for case in check.cases:
         if case.outcome.breaks_run or case.outcome is Outcome.DEVIATION:
             lines += _case(case)
+    if check.mutants and check.outcome.breaks_run:
+        lines += [f"This check can fail: it catches the mutants {escape_markdown(', '.join(check.mutants))}.", ""]
     lines += ["</details>", ""]
     return "\n".join(lines)
 

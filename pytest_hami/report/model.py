@@ -45,6 +45,7 @@ class CheckResult:
     needs: tuple[str, ...]
     fleet: str
     jq: str
+    mutants: tuple[str, ...]
     cases: tuple[Case, ...]
 
     @property
@@ -154,7 +155,7 @@ class Report:
             "checks": [
                 {
                     "id": check.id, "title": check.title, "claim": check.claim, "not_proven": check.not_proven,
-                    "layer": check.layer, "needs": list(check.needs), "fleet": check.fleet, "jq": check.jq,
+                    "layer": check.layer, "needs": list(check.needs), "fleet": check.fleet, "jq": check.jq, "mutants": list(check.mutants),
                     "outcome": str(check.outcome), "seconds": check.seconds,
                     "cases": [
                         {
@@ -207,6 +208,7 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
                 id=id_, title=str(record.get("title", id_)), claim=str(record.get("claim", "")),
                 not_proven=str(record.get("not_proven", "")), layer=str(record.get("layer", "")),
                 needs=tuple(record.get("needs", ())), fleet=str(record.get("fleet", "")), jq=str(record.get("jq", "")),
+                mutants=tuple(record.get("mutants", ())),
                 cases=tuple(found[nodeid] for nodeid in sorted(found)),
             )
         )  # fmt: skip

@@ -83,6 +83,7 @@ def test_the_fragment_puts_failures_first_and_ends_with_the_digest(events: list[
     assert text.splitlines()[0] == "### ❌ HAMi conformance: failed"
     assert "Simulated cluster" in "\n".join(text.splitlines()[:6])
     assert text.index("mock-02") < text.index("1 checks passed: mock-01")
+    assert "it catches the mutants memory-off-by-one" in text
     assert "difference: memory: expected 4096, seen 4097" in text
     assert hashlib.sha256(report.to_json().encode()).hexdigest() in text.splitlines()[-1]
     assert "`pytest -m mock --hami-mutant=m`" in text
