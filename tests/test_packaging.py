@@ -56,7 +56,7 @@ def test_links_of_the_documents_lead_somewhere() -> None:
 def main_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What the README's first line prints, and its report."""
     directory = tmp_path_factory.mktemp("main") / "hami-report"
-    output = run(sys.executable, "-m", "pytest", "-m", "mock", "--hami-report", directory, cwd=ROOT)
+    output = run(sys.executable, "-m", "pytest", "-m", "mock", f"--hami-report={directory}", cwd=ROOT)
     return output, directory
 
 

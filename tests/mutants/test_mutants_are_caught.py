@@ -22,7 +22,7 @@ def run_checks(directory: Path, *arguments: str) -> dict[str, Any]:
     """Run the mock checks in a process of their own and return report.json."""
     command = [
         sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-m", "mock", "-q", "-p", "no:randomly",
-        "--hami-report", str(directory), "--hami-timeout-scale", "0.5", *arguments,
+        f"--hami-report={directory}", "--hami-timeout-scale", "0.5", *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     path = directory / "report.json"
