@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,12 @@ from pytest_hami import resources
 
 MAX_BYTES = 1 << 20
 _NODE_KEYS = {"name", "cards", "labels", "annotations", "taints"}
+MODES = ("hami-core", "mig", "mps")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# A node is called <fleet>-<node>, with a generation once a fleet was renewed; 63 characters are a label's limit.
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,24}[a-z0-9])?")
+_LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _CARD_KEYS = {"count", "model", "memory", "cores", "split", "numa", "mode", "uuids"}
 
 
@@ -78,7 +85,8 @@ def load(name_or_path: str) -> Fleet:
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or "/" in name_or_path:
         try:
-            return parse(path.read_bytes(), path.stem, name_or_path)
+            with path.open("rb") as file:
+                return parse(file.read(MAX_BYTES + 1), path.stem, name_or_path)
         except OSError as error:
             raise FleetError(f"{name_or_path}: cannot be read: {error.strerror}") from None
     raise FleetError(f"unknown fleet {name_or_path!r}; shipped are {', '.join(shipped)}; a file needs a .yaml ending")
@@ -89,13 +97,20 @@ def parse(data: bytes, name: str, source: str) -> Fleet:
     import yaml
 
     if len(data) > MAX_BYTES:
-        raise FleetError(f"{source}: {len(data)} bytes, a fleet file has at most {MAX_BYTES}")
+        raise FleetError(f"{source}: a fleet file has at most {MAX_BYTES} bytes, this one has more")
+    if not _NAME.fullmatch(name):
+        raise FleetError(
+            f"{source}: a fleet is called after its file: up to 26 lower-case letters, digits and dashes, got {name[:80]!r}"
+        )
     try:
         loader = yaml.SafeLoader(data)
         try:
             root = loader.get_single_node()
-            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(data, Loader=yaml.SafeLoader)):
-                raise FleetError(f"{source}: YAML aliases are not allowed in a fleet file")
+            for event in yaml.parse(data, Loader=yaml.SafeLoader):
+                if isinstance(event, yaml.AliasEvent):
+                    line = event.start_mark.line + 1
+                    raise FleetError(f"{source}:{line}: YAML aliases are not allowed in a fleet file")
+            _refuse_repeated_keys(root, source)
             document = loader.construct_document(root) if root is not None else None
         finally:
             loader.dispose()
@@ -115,13 +130,31 @@ def parse(data: bytes, name: str, source: str) -> Fleet:
     )
     names = [node.name for node in nodes]
     uuids = [card.uuid for node in nodes for card in node.cards]
-    for what, values in (("node name", names), ("card UUID", uuids)):
-        twice = sorted({value for value in values if values.count(value) > 1})
-        if twice:
-            raise FleetError(f"{source}: {what} {twice[0]!r} occurs twice; HAMi keys everything by it")
+    owners = [i for i, node in enumerate(nodes) for _ in node.cards]
+    for what, values, places in (("node name", names, range(len(names))), ("card UUID", uuids, owners)):
+        seen: set[str] = set()
+        for value, place in zip(values, places, strict=True):
+            if value in seen:
+                raise FleetError(f"{source}:{lines[place]}: {what} {value!r} occurs twice; HAMi keys everything by it")
+            seen.add(value)
     if not uuids:
         raise FleetError(f"{source}: no node has cards")
     return Fleet(name, nodes)
+
+
+def _refuse_repeated_keys(node: Any, source: str) -> None:
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item, source)
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen if isinstance(key, yaml.ScalarNode) else False:
+                raise FleetError(f"{source}:{key.start_mark.line + 1}: key {key.value!r} occurs twice")
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            _refuse_repeated_keys(value, source)
 
 
 def _node_lines(root: Any) -> list[int]:
@@ -136,6 +169,10 @@ def _node_lines(root: Any) -> list[int]:
 def _node(raw: Any, fleet: str, where: str) -> FleetNode:
     if not isinstance(raw, dict) or not isinstance(raw.get("name"), str) or not raw["name"]:
         raise FleetError(f"{where}: expected a node with a name")
+    if not _NAME.fullmatch(raw["name"]):
+        raise FleetError(
+            f"{where}: a node name has up to 26 lower-case letters, digits and dashes, got {raw['name'][:80]!r}"
+        )
     unknown = sorted(map(str, set(raw) - _NODE_KEYS))
     if unknown:
         raise FleetError(f"{where}: unknown key {unknown[0]!r} in a node; known are {', '.join(sorted(_NODE_KEYS))}")
@@ -147,9 +184,16 @@ def _node(raw: Any, fleet: str, where: str) -> FleetNode:
     for key, value in maps.items():
         if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
             raise FleetError(f"{where}: {key} must map text to text")
+        for k, v in value.items():
+            if not _LABEL_KEY.fullmatch(k) or (key == "labels" and not _LABEL_VALUE.fullmatch(v)):
+                raise FleetError(f"{where}: {key}: Kubernetes takes no {k[:80]!r}: {v[:80]!r}")
     taints = raw.get("taints") or []
     if not isinstance(taints, list) or not all(isinstance(t, str) and ":" in t for t in taints):
         raise FleetError(f"{where}: taints must be a list of key=value:Effect")
+    for taint in taints:
+        pair, _, effect = taint.rpartition(":")
+        if effect not in EFFECTS or not _LABEL_KEY.fullmatch(pair.partition("=")[0]):
+            raise FleetError(f"{where}: taint {taint[:80]!r}: expected key=value:Effect, an effect of {', '.join(EFFECTS)}")
     return FleetNode(raw["name"], tuple(cards), maps["labels"], maps["annotations"], tuple(taints))
 
 
@@ -167,8 +211,14 @@ def _cards(group: Any, fleet: str, node: str, start: int, where: str) -> list[Ca
     numa = group.get("numa", 0)
     numas = numa if isinstance(numa, list) else [numa] * count
     uuids = group.get("uuids") or [stable_uuid(fleet, node, start + i) for i in range(count)]
-    if len(numas) != count or len(uuids) != count or not all(isinstance(n, int) for n in numas):
+    if not isinstance(uuids, list) or len(numas) != count or len(uuids) != count:
         raise FleetError(f"{where}: numa and uuids need one entry for each of the {count} cards")
+    for number in numas:
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= 255:
+            raise FleetError(f"{where}: numa must be a whole number from 0 to 255, got {number!r}")
+    mode = group.get("mode", "hami-core")
+    if mode not in MODES:
+        raise FleetError(f"{where}: mode must be one of {', '.join(MODES)}, got {mode!r}")
     for uuid in uuids:
         if not isinstance(uuid, str) or not uuid or any(c in uuid for c in ",:; "):
             raise FleetError(f"{where}: card UUID {uuid!r} must be text without comma, colon, semicolon and blank")
@@ -176,7 +226,7 @@ def _cards(group: Any, fleet: str, node: str, start: int, where: str) -> list[Ca
         Card(
             uuid=uuids[i], index=start + i, type=model, memory=memory, numa=numas[i],
             cores=_integer(group, "cores", 100, 0, 10_000, where), split=_integer(group, "split", 10, 1, 1000, where),
-            mode=str(group.get("mode", "hami-core")),
+            mode=mode,
         )
         for i in range(count)
     ]  # fmt: skip

@@ -74,6 +74,37 @@ def test_a_fleet_file_of_the_wrong_shape_is_named_with_its_node(pytester: pytest
     assert "memory must be a whole number" in line
 
 
+@pytest.mark.parametrize(
+    ("cards", "text"),
+    [
+        ("{model: NVIDIA T4, memory: 1, uuids: 5}", "uuids need one entry"),
+        ("{model: NVIDIA T4, memory: 1, count: 3, uuids: GPU}", "uuids need one entry"),
+        ("{model: NVIDIA T4, memory: 1, uuids: {a: b}}", "uuids need one entry"),
+        ("{model: NVIDIA T4, memory: 1, memory: 2}", "key 'memory' occurs twice"),
+        ("{model: NVIDIA T4, memory: 1, numa: -5}", "numa must be a whole number from 0"),
+        ("{model: NVIDIA T4, memory: 1, mode: fast}", "mode must be one of"),
+        ("{model: NVIDIA T4, memory: 1}\n    taints: [x=y:Bogus]", "expected key=value:Effect"),
+        ("{model: NVIDIA T4, memory: 1}\n    labels: {'a b': c}", "Kubernetes takes no 'a b'"),
+        ("{model: NVIDIA T4, memory: 1}\n  - name: w1", "node name 'w1' occurs twice"),
+        ("{model: NVIDIA T4, memory: 1}\n  - name: W2", "a node name has up to 26"),
+    ],
+)
+def test_fleet_files_that_cannot_be_used(pytester: pytest.Pytester, cards: str, text: str) -> None:
+    pytester.makepyfile(CHECK.format(fleet="seed-002"))
+    path = pytester.path / "fleet.yaml"
+    path.write_text(f"nodes:\n  - name: w1\n    cards: {cards}\n")
+    line = refused(pytester, "--hami-fleet", str(path))
+    assert "fleet.yaml:" in line
+    assert text in line
+
+
+def test_a_fleet_file_with_a_name_that_no_node_can_carry(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CHECK.format(fleet="seed-002"))
+    path = pytester.path / "My Fleet.yaml"
+    path.write_text("nodes:\n  - name: w1\n    cards: {model: NVIDIA T4, memory: 1}\n")
+    assert "a fleet is called after its file" in refused(pytester, "--hami-fleet", str(path))
+
+
 def test_a_check_that_declares_an_unknown_fleet(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CHECK.format(fleet="nowhere"))
     assert "fleet 'nowhere'" in refused(pytester)
