@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pytest_hami.checks import Capability
+from pytest_hami.text import clean, one_line
+
+LINES = 40
 
 
 @dataclass(frozen=True)
@@ -29,20 +32,22 @@ class Failure:
         return asdict(self) | {"timeline": list(self.timeline), "events": [dict(event) for event in self.events]}
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.where}: expected {self.expected}" if self.where else f"expected {self.expected}",
-            f"seen: {self.seen}",
-        ]
+        # This goes to a terminal, which must not obey what a cluster wrote.
+        expected = f"expected {clean(self.expected)}"
+        parts = [f"{clean(self.where)}: {expected}" if self.where else expected, f"seen: {clean(self.seen)}"]
         if self.difference:
-            parts.append(f"difference: {self.difference}")
+            parts.append(f"difference: {clean(self.difference)}")
         if self.reason:
-            parts.append(f"reason given: {self.reason}")
+            parts.append(f"reason given: {clean(self.reason)}")
         if self.events:
             parts.append("events:")
-            parts.extend(f"  {e.get('type', '')} {e.get('reason', '')}: {e.get('message', '')}" for e in self.events)
+            parts.extend(
+                f"  {one_line(e.get('type', ''))} {one_line(e.get('reason', ''))}: {one_line(e.get('message', ''), 1000)}"
+                for e in self.events[:LINES]
+            )
         if self.timeline:
             parts.append("history:")
-            parts.extend(f"  {line}" for line in self.timeline)
+            parts.extend(f"  {one_line(line, 1000)}" for line in self.timeline[:LINES])
         return "\n".join(parts)
 
 
@@ -115,7 +120,7 @@ def event_rows(events: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], ...
     rows = []
     for event in events:
         time = event.get("lastTimestamp") or event.get("eventTime") or event.get("firstTimestamp") or ""
-        component = event.get("source", {}).get("component") or event.get("reportingComponent") or ""
+        component = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
         rows.append(
             {
                 "time": str(time),

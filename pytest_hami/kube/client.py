@@ -1,4 +1,7 @@
-"""A client with dicts in and out, over the official client's DynamicClient transport."""
+"""A client with dicts in and out, over the official client's configuration, TLS and connection pool.
+
+Not its DynamicClient: that asks for discovery first and keeps a cache file outside of our directory.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
+from pytest_hami.text import one_line
 from pytest_hami.kube.errors import ApiError, HostileInput, Unreachable
 
 MAX_BYTES = 64 << 20
 NONCE = "pytest-hami.io/nonce"
 FIELD_MANAGER = "pytest-hami"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 RETRIED_CODES = frozenset({429, 500, 502, 503, 504})
 PATCH_TYPES = {
     "merge": "application/merge-patch+json",
@@ -61,18 +67,23 @@ class KubeClient:
         cls, kubeconfig: str | Mapping[str, Any], context: str | None = None, *, timeout: float = 30.0
     ) -> KubeClient:
         """Return a client for a kubeconfig, a path or a mapping. Raises Unreachable for one that cannot be used."""
-        from kubernetes import config
+        from kubernetes import client, config
         from kubernetes.config.config_exception import ConfigException
 
+        configuration = client.Configuration()
+        load = config.load_kube_config if isinstance(kubeconfig, str) else config.load_kube_config_from_dict
         try:
-            if isinstance(kubeconfig, str):
-                api = config.new_client_from_config(kubeconfig, context=context)  # type: ignore[no-untyped-call]
-            else:
-                api = config.new_client_from_config_dict(  # type: ignore[no-untyped-call]
-                    dict(kubeconfig), context=context
-                )
-        except (ConfigException, OSError, ValueError, KeyError) as error:
-            raise Unreachable(f"kubeconfig cannot be used: {' '.join(str(error).split())}") from None
+            load(
+                kubeconfig if isinstance(kubeconfig, str) else dict(kubeconfig),
+                context=context,
+                client_configuration=configuration,
+            )
+        except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+            raise Unreachable(f"kubeconfig cannot be used: {one_line(error)}") from None
+        if urlsplit(configuration.host).hostname in LOOPBACK:
+            # The environment may name a proxy for the world outside.
+            configuration.proxy = None
+        api = client.ApiClient(configuration)
         return cls(api, timeout=timeout)
 
     @property
@@ -99,7 +110,7 @@ class KubeClient:
         metadata["labels"] = {**(metadata.get("labels") or {}), NONCE: nonce}
         marked = {**body, "metadata": metadata}
         try:
-            return self._json("POST", path(kind, where), marked, retry=False)
+            return self._post(path(kind, where), marked)
         except Unreachable:
             if not metadata.get("name"):
                 raise
@@ -110,10 +121,17 @@ class KubeClient:
                 except ApiError as error:
                     if error.code != 404:
                         raise
-                    return self._json("POST", path(kind, where), marked, retry=False)
+                    return self._post(path(kind, where), marked)
                 if (found["metadata"].get("labels") or {}).get(NONCE) == nonce:
                     return found
                 raise ApiError(409, "AlreadyExists", f"{kind} {metadata['name']} is somebody else's", "POST")
+        raise AssertionError("unreachable")
+
+    def _post(self, where: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        # 429 says that nothing was done; after any other error that is not known.
+        for attempt in self._attempts(frozenset({429}), transport=False):
+            with attempt:
+                return self._json("POST", where, body, retry=False)
         raise AssertionError("unreachable")
 
     def get(self, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:
@@ -215,11 +233,11 @@ class KubeClient:
                 return once()
         raise AssertionError("unreachable")
 
-    def _attempts(self) -> Any:
+    def _attempts(self, codes: frozenset[int] = RETRIED_CODES, *, transport: bool = True) -> Any:
         import tenacity
 
         def worth(error: BaseException) -> bool:
-            return isinstance(error, Unreachable) or (isinstance(error, ApiError) and error.code in RETRIED_CODES)
+            return (transport and isinstance(error, Unreachable)) or (isinstance(error, ApiError) and error.code in codes)
 
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(worth),

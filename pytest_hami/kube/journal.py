@@ -10,11 +10,14 @@ from typing import Any
 
 from pytest_hami.kube.client import KubeClient, WatchStream
 from pytest_hami.kube.errors import ApiError, ClusterLost, HostileInput, Unreachable
+from pytest_hami.text import one_line
 
 WATCHED = ("Pod", "Event", "Node")
 WATCH_SECONDS = 300
 LOST_AFTER = 5.0
 HISTORY_LIMIT = 500
+PAUSE = 0.02
+ODDITIES = 100
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,32 @@ class Observation:
         return str(self.object["metadata"].get("resourceVersion", ""))
 
 
+def sound(object_: Any) -> dict[str, Any]:
+    """Return an object whose parts have the kinds that Kubernetes promises, null being absent. Raises HostileInput."""
+    if not isinstance(object_, dict):
+        raise HostileInput(f"expected an object, seen {type(object_).__name__}")
+    result = {key: value for key, value in object_.items() if value is not None}
+    for key in ("metadata", "spec", "status", "involvedObject", "source", "series"):
+        part = result.get(key)
+        if part is None:
+            continue
+        if not isinstance(part, dict):
+            raise HostileInput(f"{key}: expected an object, seen {type(part).__name__}")
+        result[key] = {name: value for name, value in part.items() if value is not None}
+    metadata = result.get("metadata") or {}
+    if not isinstance(metadata.get("uid"), str) or not isinstance(metadata.get("name"), str):
+        raise HostileInput("metadata: expected uid and name")
+    for key in ("labels", "annotations"):
+        part = metadata.get(key, {})
+        if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+            raise HostileInput(f"metadata.{key} of {metadata['name']}: expected a map of texts")
+    for part, key in (("status", "conditions"), ("status", "containerStatuses"), ("spec", "containers")):
+        rows = result.get(part, {}).get(key, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise HostileInput(f"{part}.{key} of {metadata['name']}: expected a list of objects")
+    return result
+
+
 class Journal:
     """Watches pods, events and nodes of the whole cluster."""
 
@@ -49,6 +78,8 @@ class Journal:
         self._names: dict[tuple[str, str, str], str] = {}
         self._events: dict[str, dict[str, dict[str, Any]]] = {}
         self._lost = ""
+        self._troubles: dict[str, float] = {}
+        self._oddities: list[str] = []
         self._stopping = threading.Event()
         self._streams: dict[str, WatchStream] = {}
         self._threads: list[threading.Thread] = []
@@ -72,7 +103,7 @@ class Journal:
             thread.join(timeout=2)
 
     def history(self, uid: str) -> tuple[Observation, ...]:
-        """Return every observation of an object, oldest first."""
+        """Return the observations of an object, oldest first: the first one and the last 499."""
         with self._condition:
             return tuple(self._history.get(uid, ()))
 
@@ -106,13 +137,36 @@ class Journal:
             self._require_cluster()
             return self._count
 
+    @property
+    def oddities(self) -> tuple[str, ...]:
+        """What was sent and could not be taken for an object, one line each: a reason to doubt an absence."""
+        with self._condition:
+            return tuple(self._oddities)
+
+    def require_live(self) -> None:
+        """Raise ClusterLost when a watch is broken right now: then an absence says nothing."""
+        with self._condition:
+            self._require_cluster()
+            if self._troubles:
+                raise ClusterLost("the API server does not answer the watch of " + ", ".join(sorted(self._troubles)))
+
     def _require_cluster(self) -> None:
         if self._lost:
             raise ClusterLost(self._lost)
 
     def _follow(self, kind: str, version: str) -> None:
+        try:
+            self._keep_watching(kind, version)
+        except Exception as error:
+            # Without this thread every later absence would be invented.
+            with self._condition:
+                self._lost = f"the watch of {kind} broke: {type(error).__name__}: {one_line(error)}"
+                self._condition.notify_all()
+
+    def _keep_watching(self, kind: str, version: str) -> None:
         failing_since: float | None = None
         while not self._stopping.is_set():
+            before = version
             try:
                 if not version:
                     version = self._relist(kind)
@@ -122,30 +176,51 @@ class Journal:
                 if self._stopping.is_set():
                     stream.close()
                     return
+                failing_since = self._answers(kind)
                 for event in stream:
-                    failing_since = None
                     version = self._take(kind, event, version)
                     if not version:
                         break
-                failing_since = None
+                if version in {before, ""}:
+                    # A server that ends each watch at once must not be asked in a tight loop.
+                    self._stopping.wait(PAUSE)
             except ApiError as error:
                 if error.code == 410:
                     version = ""
+                    self._stopping.wait(PAUSE)
                     continue
-                failing_since = self._failing(failing_since, error)
-            except (Unreachable, HostileInput) as error:
-                failing_since = self._failing(failing_since, error)
+                failing_since = self._failing(kind, failing_since, error)
+            except HostileInput as error:
+                # The list may be sound where the event was not.
+                self._odd(f"watch of {kind}: {error}")
+                version = ""
+                self._stopping.wait(PAUSE)
+            except Unreachable as error:
+                failing_since = self._failing(kind, failing_since, error)
 
-    def _failing(self, since: float | None, error: Exception) -> float:
+    def _answers(self, kind: str) -> None:
+        with self._condition:
+            self._troubles.pop(kind, None)
+
+    def _odd(self, text: str) -> None:
+        with self._condition:
+            if len(self._oddities) < ODDITIES:
+                self._oddities.append(one_line(text))
+            self._count += 1
+            self._condition.notify_all()
+
+    def _failing(self, kind: str, since: float | None, error: Exception) -> float:
         now = time.monotonic()
         since = since or now
+        with self._condition:
+            self._troubles.setdefault(kind, since)
         if now - since > self._lost_after and not self._stopping.is_set():
             with self._condition:
-                self._lost = f"the API server is gone for {self._lost_after:g} s: {error}"
+                self._lost = f"the API server is gone for {self._lost_after:g} s: {one_line(error)}"
                 self._condition.notify_all()
             self._stopping.wait(1.0)
         else:
-            self._stopping.wait(0.02)
+            self._stopping.wait(PAUSE)
         return since
 
     def _take(self, kind: str, event: dict[str, Any], version: str) -> str:
@@ -159,19 +234,31 @@ class Journal:
             raise ApiError(
                 int(object_.get("code") or 500), str(object_.get("reason", "")), str(object_.get("message", ""))
             )
-        seen = str((object_.get("metadata") or {}).get("resourceVersion") or version)
+        metadata = object_.get("metadata")
+        seen = str((metadata if isinstance(metadata, dict) else {}).get("resourceVersion") or version)
         if type_ in {"ADDED", "MODIFIED", "DELETED"}:
-            with self._condition:
-                self._record(kind, type_, object_, synthetic=False)
-                self._condition.notify_all()
+            sound = self._sound(kind, object_)
+            if sound is not None:
+                with self._condition:
+                    self._record(kind, type_, sound, synthetic=False)
+                    self._condition.notify_all()
         return seen
+
+    def _sound(self, kind: str, object_: Any) -> dict[str, Any] | None:
+        try:
+            return sound(object_)
+        except HostileInput as error:
+            self._odd(f"{kind}: {error}")
+            return None
 
     def _relist(self, kind: str) -> str:
         found = self._client.list_raw(kind)
         first = not self._threads
+        items = found.get("items")
+        listed = [self._sound(kind, item) for item in (items if isinstance(items, list) else [])]
         with self._condition:
             gone = dict(self._alive[kind])
-            for object_ in found.get("items") or []:
+            for object_ in filter(None, listed):
                 known = gone.pop(object_["metadata"]["uid"], None)
                 if known is None:
                     self._record(kind, "ADDED", object_, synthetic=not first)
@@ -180,7 +267,7 @@ class Journal:
             for object_ in gone.values():
                 self._record(kind, "DELETED", object_, synthetic=True)
             self._condition.notify_all()
-        return str(found["metadata"]["resourceVersion"])
+        return str((found.get("metadata") or {}).get("resourceVersion", ""))
 
     def _record(self, kind: str, type_: str, object_: dict[str, Any], *, synthetic: bool) -> None:
         metadata = object_.get("metadata") or {}

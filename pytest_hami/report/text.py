@@ -1,30 +1,15 @@
-"""The one place where text from a cluster is made harmless: control characters, direction marks, size."""
+"""Escaping for each output format; everything passes ``clean`` first."""
 
 from __future__ import annotations
 
 import html
 import re
 
-_HARMFUL = re.compile(
-    "\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff]"
-)
+from pytest_hami.text import clean
+
+__all__ = ["clean", "escape_code", "escape_html", "escape_markdown"]
+
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+])")
-
-
-def clean(value: object, limit: int = 4000) -> str:
-    """Return text without control, escape and direction characters, cut to ``limit`` bytes with a note.
-
-    >>> clean("a\\x1b[31mb\\u202ec")
-    'abc'
-    >>> clean("x" * 20, 8)
-    'xxxxxxxx… (20 bytes)'
-    """
-    text = str(value).encode("utf-8", "replace").decode("utf-8")
-    text = _HARMFUL.sub("", text)
-    raw = text.encode()
-    if len(raw) <= limit:
-        return text
-    return f"{raw[:limit].decode('utf-8', 'ignore')}… ({len(raw)} bytes)"
 
 
 def escape_html(value: object, limit: int = 4000) -> str:

@@ -59,6 +59,21 @@ def test_a_create_is_not_repeated_on_an_error(api: Any, kube: KubeClient, pod: d
     assert len(seen) == 1
 
 
+def test_a_create_that_was_put_off_is_sent_again(api: Any, kube: KubeClient, pod: dict[str, Any]) -> None:
+    fault, seen = once(status(429, "TooManyRequests"), "POST", "/pods")
+    api.server.faults.append(fault)
+    assert kube.create("Pod", pod)["metadata"]["name"] == "p1"
+    assert len(seen) == 2
+
+
+def test_no_proxy_is_asked_for_loopback(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    client = KubeClient.connect(api.kubeconfig)
+    assert client.list("Node") == []
+    client.close()
+
+
 def test_a_create_whose_connection_breaks_before_it_arrives_is_sent_again(
     api: Any, kube: KubeClient, pod: dict[str, Any]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -36,6 +37,10 @@ def label(kube: KubeClient, value: int) -> None:
 
 def steps(history: tuple[Observation, ...]) -> list[tuple[str, str]]:
     return [(seen.type, seen.object["metadata"]["labels"].get("step", "")) for seen in history]
+
+
+def line(event: dict[str, Any]) -> web.Response:
+    return web.Response(body=json.dumps(event).encode() + b"\n", content_type="application/json")
 
 
 def drop_watches(api: Any) -> None:
@@ -152,8 +157,7 @@ def test_410_inside_a_stream_is_followed_by_a_list(
     def fault(request: web.Request) -> Any:
         if "watch" in request.query and request.path.endswith("/pods") and not sent:
             sent.append(request.path)
-            error = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}
-            return web.json_response(error)
+            return line({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}})
         return None
 
     api.server.faults.append(fault)
@@ -173,6 +177,59 @@ def test_a_conflict_is_the_callers_business(kube: KubeClient, journal: Journal, 
     label(kube, 1)
     await_(journal, lambda: len(journal.history(uid)) == 2, "the label")
     assert steps(journal.history(uid)) == [("ADDED", ""), ("MODIFIED", "1")]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        {"metadata": {"uid": "e", "name": "e"}, "involvedObject": ["x"]},
+        {"metadata": ["x"]},
+        {"metadata": {"uid": 1, "name": None}},
+        {"metadata": {"uid": "e", "name": "e", "annotations": {"a": 1}}},
+        {"metadata": {"uid": "e", "name": "e"}, "status": {"conditions": [None]}},
+    ],
+)
+def test_a_hostile_object_is_passed_over_and_named(
+    api: Any, kube: KubeClient, journal: Journal, pod: dict[str, Any], hostile: dict[str, Any]
+) -> None:
+    sent: list[str] = []
+
+    def fault(request: web.Request) -> Any:
+        if "watch" in request.query and request.path.endswith("/pods") and not sent:
+            sent.append(request.path)
+            return line({"type": "ADDED", "object": hostile})
+        return None
+
+    api.server.faults.append(fault)
+    drop_watches(api)
+    uid = kube.create("Pod", pod)["metadata"]["uid"]
+    await_(journal, lambda: journal.latest(uid), "the pod")
+    assert [text for text in journal.oddities if text.startswith("Pod: ")]
+
+
+def test_null_is_absent(kube: KubeClient, journal: Journal) -> None:
+    from pytest_hami.kube.journal import sound
+
+    found = sound({"metadata": {"uid": "u", "name": "n", "labels": None}, "status": None, "source": {"component": None}})
+    assert found == {"metadata": {"uid": "u", "name": "n"}, "source": {}}
+
+
+def test_torn_json_in_a_watch_is_followed_by_a_list(
+    api: Any, kube: KubeClient, journal: Journal, pod: dict[str, Any]
+) -> None:
+    sent: list[str] = []
+
+    def fault(request: web.Request) -> Any:
+        if "watch" in request.query and request.path.endswith("/pods") and not sent:
+            sent.append(request.path)
+            return web.Response(body=b'{"type":"ADD\n', content_type="application/json")
+        return None
+
+    api.server.faults.append(fault)
+    drop_watches(api)
+    uid = kube.create("Pod", pod)["metadata"]["uid"]
+    await_(journal, lambda: journal.latest(uid), "the pod")
+    assert "not usable JSON" in journal.oddities[0]
 
 
 def test_a_server_that_is_gone_ends_every_wait(api: Any, kube: KubeClient, journal: Journal) -> None:
