@@ -58,18 +58,19 @@ class Outcome(StrEnum):
 
 
 _BREAKING = frozenset({Outcome.CHANGED, Outcome.FAILED, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.ERROR})
-# Worst first: a check is as bad as its worst case, and as informative as its strongest one.
+# Worst first: a check is as bad as its worst case, is not judged while cases are missing, and else is as informative as
+# its strongest one.
 _SEVERITY = (
     Outcome.ERROR,
     Outcome.FAILED,
     Outcome.CHANGED,
     Outcome.INVALID,
     Outcome.INCONCLUSIVE,
+    Outcome.NOT_RUN,
     Outcome.DEVIATION,
     Outcome.PASSED,
     Outcome.SKIPPED,
     Outcome.UNSUPPORTED,
-    Outcome.NOT_RUN,
 )
 
 

@@ -11,8 +11,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_hami.text import one_line
+
 EXIT_USAGE = 4
 EXIT_CLUSTER = 6
+WATCH_EVERY = 1.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +44,12 @@ def _build(directory: Path) -> int:
 
     if not (directory / "events.jsonl").is_file():
         return _usage(f"{directory}: no events.jsonl there; expected the directory of a run (--hami-report)")
-    report = build(directory)
+    try:
+        report = build(directory)
+    except OSError as error:
+        return _usage(f"{error.filename or directory}: {error.strerror}")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _usage(f"{directory / 'events.jsonl'}: no stream of this version: {type(error).__name__} {one_line(error)}")
     print(report.verdict.sentence)
     return 0
 
@@ -69,12 +77,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             cluster.start()
             cluster.provision([fleet])
             path = Path(arguments.kubeconfig or Path(directory) / "kubeconfig")
-            path.touch(mode=0o600)
+            path.touch(mode=0o600, exist_ok=False)
             path.write_text(json.dumps(cluster.kubeconfig, indent=2), encoding="utf-8")
             print(f"simulated HAMi {arguments.release} with fleet {fleet.name}: nothing here is real")
             print(f"export KUBECONFIG={path}")
             print("Ctrl-C ends it", flush=True)
-            stop.wait()
+            while not stop.wait(WATCH_EVERY):
+                if not cluster.answers():
+                    print("pytest-hami: the embedded cluster ended by itself", file=sys.stderr)
+                    return EXIT_CLUSTER
         except ClusterUnavailable as error:
             print(f"pytest-hami: {error}", file=sys.stderr)
             return EXIT_CLUSTER

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def hami_kubeconfig(hami_cluster: Cluster) -> dict[str, Any]:
-    """The kubeconfig of the cluster under test, as a mapping."""
-    return hami_cluster.kubeconfig
+def hami_kubeconfig(hami_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of a kubeconfig of the cluster under test; it goes with pytest's temporary directory."""
+    import json
+
+    path = tmp_path_factory.mktemp("hami") / "kubeconfig"
+    path.write_text(json.dumps(hami_cluster.kubeconfig), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +39,8 @@ __all__ = [
 
 SETTINGS = pytest.StashKey[settings_module.Settings]()
 RUN = pytest.StashKey["Run"]()
+RUN_ID = pytest.StashKey[str]()
+DESELECTED = pytest.StashKey[list[pytest.Item]]()
 EXIT_CLUSTER = 6
 MARKERS = (
     "mock: a published mock check (33 of them); needs no GPU",
@@ -59,10 +62,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     settings = settings_module.resolve(config)
     config.stash[SETTINGS] = settings
-    if settings["fleet"] or settings.mutants or settings.source("release") != "default":
+    config.stash[DESELECTED] = []
+    config.stash[RUN_ID] = settings["run-id"] or os.urandom(4).hex()
+    if "option" in {settings.source(name) for name in ("fleet", "mutant", "release")}:
         from pytest_hami.run import validate
 
         validate(settings)
+    if config.getoption("hami_list"):
+        # Nothing runs, so nothing is handed to workers of pytest-xdist either.
+        config.option.dist, config.option.tx = "no", []
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
@@ -79,8 +87,10 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Multiply checks for ``--hami-repeat``."""
+    if check_of(metafunc.function) is None:
+        return
     repeat = metafunc.config.stash[SETTINGS].repeat
-    if repeat > 1 and check_of(metafunc.function) is not None:
+    if repeat > 1:
         metafunc.fixturenames.append("_hami_repeat")
         metafunc.parametrize("_hami_repeat", range(1, repeat + 1), ids=lambda number: f"run{number}")
 
@@ -102,7 +112,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     items = [item for item in session.items if uses_hami(item)]
     if not items or config.option.collectonly or config.getoption("hami_list"):
         return
-    run_of(config).begin(items)
+    run_of(config).begin(items, config.stash[DESELECTED])
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Remember what will not run, so that the report can say so."""
+    if items:
+        items[0].config.stash[DESELECTED].extend(items)
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -181,6 +197,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
             if run.lost:
                 session.exitstatus = EXIT_CLUSTER
             run.finish(int(session.exitstatus))
+            if run.observed_nothing and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+            if hasattr(session.config, "workeroutput"):
+                session.config.workeroutput["hami_lost"] = run.lost
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -200,7 +220,15 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Give workers of pytest-xdist the run id of the controller."""
-    node.workerinput["hami_run_id"] = run_of(node.config).run_id
+    node.workerinput["hami_run_id"] = node.config.stash[RUN_ID]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Learn from a worker of pytest-xdist that its cluster is gone."""
+    lost = getattr(node, "workeroutput", {}).get("hami_lost")
+    if lost:
+        run_of(node.config).lost = lost
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -236,7 +264,7 @@ def run_of(config: pytest.Config) -> Run:
     if RUN not in config.stash:
         from pytest_hami.run import Run
 
-        config.stash[RUN] = Run(config, config.stash[SETTINGS])
+        config.stash[RUN] = Run(config, config.stash[SETTINGS], config.stash[RUN_ID])
     return config.stash[RUN]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
-import secrets
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,7 +30,10 @@ from pytest_hami.expect.failures import (
     MissingCapability,
     Verdict,
 )
+from pytest_hami.kube.wait import WaitTimeout
+from pytest_hami.plugin import EXIT_CLUSTER
 from pytest_hami.settings import Settings
+from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FLEET = "seed-002"
 REBUILD_EVERY = 2.0
+INTERRUPTED = frozenset({pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, EXIT_CLUSTER})
 # What the local provider cannot show, and what would: (outcome, reason, remedy).
 LACKS: dict[Capability, tuple[Outcome, str, str]] = {
     Capability.CUDA: (
@@ -60,9 +65,10 @@ CASE = pytest.StashKey[dict[str, Any]]()
 
 
 def validate(settings: Settings) -> None:
-    """Check names that need our data to be known. Raises pytest.UsageError (exit code 4)."""
+    """Check every value, also names that need our data to be known. Raises pytest.UsageError (exit code 4)."""
     from pytest_hami.cluster.mutants import mutant_names
 
+    settings.require_sound()
     try:
         if settings["fleet"]:
             fleets.load(settings["fleet"])
@@ -101,12 +107,12 @@ def listing(items: Sequence[pytest.Item]) -> list[str]:
 class Run:
     """The state of one pytest process."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config, settings: Settings, run_id: str) -> None:
         self._config = config
         self._settings = settings
         worker = getattr(config, "workerinput", None)
         self._is_worker = worker is not None
-        self.run_id = (worker or {}).get("hami_run_id") or settings["run-id"] or secrets.token_hex(4)
+        self.run_id = (worker or {}).get("hami_run_id") or run_id
         self.lost = ""
         self._complaints: list[str] = []
         self._cluster: Cluster = LocalCluster(
@@ -123,14 +129,18 @@ class Run:
         self._seen_checks: set[str] = set()
         self._last_build = 0.0
 
-    def begin(self, items: Sequence[pytest.Item]) -> None:
+    def begin(self, items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> None:
         """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
+        validate(self._settings)
+        for item in items:
+            _validate_marks(item)
+        self._end_on_sigterm()
         try:
             for name in dict.fromkeys(self._fleet_name(item) for item in items):
                 self._fleets[name] = fleets.load(name)
         except fleets.FleetError as error:
             raise pytest.UsageError(f"hami: {error}") from None
-        self._declared = _declarations(items)
+        self._declared = _declarations(items, deselected)
         try:
             self._cluster.start()
         except ClusterUnavailable as error:
@@ -186,8 +196,8 @@ class Run:
         """Give a test its fleet and namespace, gather its evidence, then clean up."""
         from pytest_hami.expect.hami import Hami, LeasedCard, LeasedNode
 
-        fleet = self._fleets[self._fleet_name(item)]
         cluster = self._cluster
+        fleet = self._fleet(self._fleet_name(item))
         if fleet.name in self._dirty:
             cluster.renew(fleet)
             self._dirty.discard(fleet.name)
@@ -204,14 +214,20 @@ class Run:
         namespace = f"hami-{self.run_id}{'-' + worker if worker else ''}-{self._tests}"
         # A test that ends before its clean-up leaves nodes that nobody may trust.
         self._dirty.add(fleet.name)
-        facade = Hami(cluster, namespace, nodes, fleet.name, labels, load_expectations(cluster.release))
+        expectations = load_expectations(cluster.release)
+        facade = Hami(cluster, namespace, nodes, cluster.fleet_label(fleet), labels, expectations)
         try:
             yield facade
         finally:
-            item.stash.setdefault(CASE, {})
-            item.stash[CASE]["evidence"] = facade.evidence()
-            item.stash[CASE]["deviations"] = [(e.documented, e.reference) for e in facade.deviations]
-            failed = item.stash[CASE].get("outcome", Outcome.PASSED) not in {Outcome.PASSED, Outcome.DEVIATION}
+            case = item.stash.setdefault(CASE, {})
+            case["deviations"] = [(e.documented, e.reference) for e in facade.deviations]
+            try:
+                case["evidence"] = facade.evidence()
+            except Exception as error:
+                # Nothing that a cluster wrote may keep us from cleaning up.
+                case["evidence"] = {"omitted": f"{type(error).__name__}: {one_line(error)}"}
+            facade.restore()
+            failed = case.get("outcome", Outcome.PASSED) not in {Outcome.PASSED, Outcome.DEVIATION}
             mode = self._settings["cleanup"]
             if not (mode == "never" or (mode == "on-success" and failed)):
                 facade.clean_up()
@@ -229,17 +245,22 @@ class Run:
             case |= {"outcome": outcome, "reason": reason, "remedy": remedy}
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")
-        if error is not None and not report.skipped and _is_loss(error):
-            self.lost = self.lost or f"the cluster is gone: {_one_line(error)}"
+        if error is not None and not report.skipped and _is_loss(error) and not self._still_there(error):
+            self.lost = self.lost or f"the cluster is gone: {one_line(error)}"
             item.session.shouldstop = "hami: the cluster is gone"
             report.longrepr = f"hami: {self.lost}"
+            # What was concluded from a cluster that was going says nothing.
+            case["outcome"] = Outcome.ERROR
+            case["failure"] = _failure(call.excinfo, report)
         if report.failed:
             if case.get("failure") is None or case.get("outcome") not in {Outcome.FAILED, Outcome.CHANGED}:
                 case["failure"] = _failure(call.excinfo, report)
             outcome = _outcome_of(error, report.when)
-            if case.get("outcome") in {Outcome.FAILED, Outcome.CHANGED}:
+            if self.lost:
+                case["outcome"] = Outcome.ERROR
+            elif case.get("outcome") in {Outcome.FAILED, Outcome.CHANGED}:
                 # A refuted claim says more than the clean-up that failed in its wake.
-                case["reason"] = f"clean-up failed as well: {_one_line(error)}" if error else ""
+                case["reason"] = f"clean-up failed as well: {one_line(error)}" if error else ""
             else:
                 case["outcome"] = outcome
             if outcome is Outcome.CHANGED and self._config.getoption("hami_allow_changed"):
@@ -288,8 +309,7 @@ class Run:
             if declaration["id"] not in self._seen_checks:
                 self._write(declaration)
         self._write(case)
-        now = time.monotonic()
-        if now - self._last_build > REBUILD_EVERY:
+        if time.monotonic() - self._last_build > REBUILD_EVERY:
             self._build()
 
     def finish(self, exit_code: int) -> None:
@@ -297,10 +317,15 @@ class Run:
         self.stop_cluster()
         if self._writer is None:
             return
-        interrupted = bool(self.lost) or exit_code in {2, 3, 6}
+        interrupted = bool(self.lost) or exit_code in INTERRUPTED
         self._write({"kind": "run-finished", "time": _now(), "exit_code": exit_code, "interrupted": interrupted})
         self._writer.close()
         self._build()
+
+    @property
+    def observed_nothing(self) -> bool:
+        """Whether checks were selected and none of them could be observed."""
+        return self._report is not None and self._report.complete and not self._report.observed
 
     def complain(self, text: str) -> None:
         """Keep one line for the summary."""
@@ -318,11 +343,15 @@ class Run:
             return
         reporter.section("HAMi conformance", sep="=", bold=True)
         for check in self._report.checks:
-            if check.outcome not in {Outcome.PASSED, Outcome.NOT_RUN}:
-                why = next((case.reason for case in check.cases if case.reason), "")
-                reporter.write_line(f"{check.id} {check.outcome}: {check.title}" + (f" ({why})" if why else ""))
+            why = next((case.reason for case in check.cases if case.reason), "")
+            if check.outcome is not Outcome.NOT_RUN and (check.outcome is not Outcome.PASSED or why):
+                observed = f", {check.observed} of {len(check.cases)} cases" if check.observed < len(check.cases) else ""
+                text = f"{check.id} {check.outcome}{observed}: {check.title}" + (f" ({why})" if why else "")
+                reporter.write_line(one_line(text))
         reporter.write_line(self._report.verdict.sentence, bold=True)
-        reporter.write_line(f"report: {self.directory / 'index.html'}")
+        page = self.directory / "index.html"
+        start = Path(self._config.invocation_params.dir)
+        reporter.write_line(f"report: {page.relative_to(start) if page.is_relative_to(start) else page}")
 
     @property
     def directory(self) -> Path:
@@ -345,6 +374,8 @@ class Run:
 
             try:
                 self._writer = Writer(self.directory / "events.jsonl")
+            except BlockingIOError:
+                raise pytest.UsageError(f"--hami-report: another run writes to {self.directory} right now") from None
             except OSError as error:
                 raise pytest.UsageError(f"--hami-report: cannot write {self.directory}: {error.strerror}") from None
             self._writer.write(self._started())
@@ -385,6 +416,7 @@ class Run:
             "python": platform.python_version(),
             "platform": sys.platform,
             "mutants": list(self._settings.mutants),
+            "arguments": [str(argument) for argument in self._config.invocation_params.args],
             "allowed": [
                 str(outcome)
                 for outcome, option in ((Outcome.CHANGED, "changed"), (Outcome.INCONCLUSIVE, "inconclusive"))
@@ -395,12 +427,32 @@ class Run:
     def _build(self) -> None:
         from pytest_hami.report.build import build
 
-        self._report = build(self.directory)
+        try:
+            self._report = build(self.directory)
+        except OSError as error:
+            self.complain(f"--hami-report: cannot write {error.filename or self.directory}: {error.strerror}")
         self._last_build = time.monotonic()
 
+    def _fleet(self, name: str) -> fleets.Fleet:
+        if name not in self._fleets:
+            # Asked for by name while a test runs, so nobody could know it after collection.
+            self._fleets[name] = fleets.load(name)
+            self._cluster.provision([self._fleets[name]])
+        return self._fleets[name]
+
+    def _still_there(self, error: BaseException) -> bool:
+        return not isinstance(error, ClusterUnavailable) and self._cluster.answers()
+
+    def _end_on_sigterm(self) -> None:
+        def end(number: int, frame: object) -> None:
+            raise KeyboardInterrupt
+
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, end)
+
     def _lose(self, error: BaseException) -> None:
-        self.lost = _one_line(error)
-        pytest.exit(f"hami: {self.lost}", returncode=6)
+        self.lost = one_line(error)
+        pytest.exit(f"hami: {self.lost}", returncode=EXIT_CLUSTER)
 
 
 def _lack(need: Capability) -> tuple[Outcome, str, str]:
@@ -422,7 +474,7 @@ def _outcome_of(error: BaseException | None, when: str | None) -> Outcome:
         return Outcome.INVALID
     if isinstance(error, Inconclusive):
         return Outcome.INCONCLUSIVE
-    if isinstance(error, AssertionError) and when == "call":
+    if isinstance(error, AssertionError | WaitTimeout) and when == "call":
         return Outcome.FAILED
     return Outcome.ERROR
 
@@ -444,14 +496,28 @@ def _failure(excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest
     return failure.to_dict() | {"text": report.longreprtext[-20_000:]}
 
 
-def _declarations(items: Sequence[pytest.Item]) -> list[dict[str, Any]]:
+def _validate_marks(item: pytest.Item) -> None:
+    from pytest_hami.plugin import item_needs
+
+    mark = item.get_closest_marker("hami_fleet")
+    if mark is not None and not (len(mark.args) == 1 and isinstance(mark.args[0], str)):
+        raise pytest.UsageError(f"hami: {item.nodeid}: mark hami_fleet: expected one name or file")
+    try:
+        item_needs(item)
+    except ValueError as error:
+        known = ", ".join(Capability)
+        raise pytest.UsageError(f"hami: {item.nodeid}: mark hami_needs: {error}; known are {known}") from None
+
+
+def _declarations(items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> list[dict[str, Any]]:
     from pytest_hami.cluster.mutants import mutants_of
     from pytest_hami.plugin import item_check
 
     found: dict[str, dict[str, Any]] = {}
-    for item in items:
+    families = {check.id.split("-")[0] for item in items if (check := item_check(item))}
+    for item in (*items, *deselected):
         check = item_check(item)
-        if check is None:
+        if check is None or check.id.split("-")[0] not in families:
             continue
         declaration = found.setdefault(
             check.id,
@@ -473,10 +539,6 @@ def _case_id(item: pytest.Item) -> str:
 def _seed(config: pytest.Config) -> int | None:
     seed = config.getoption("randomly_seed", default=None)
     return seed if isinstance(seed, int) else None
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:500]
 
 
 def _now() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,23 @@ class Settings:
         """Return where the value of ``name`` came from."""
         return next(item.source for item in self.items if item.name == name)
 
+    def require_sound(self, sources: Collection[str] = ("option", "environment", "ini", "default")) -> None:
+        """Check the values from these sources. Raises pytest.UsageError (exit code 4) with one line."""
+        for declared in DECLARED:
+            source = self.source(declared.name)
+            complaint = _complaint(declared.name, self[declared.name], source) if source in sources else ""
+            if complaint:
+                place = {
+                    "option": declared.option, "environment": declared.environment, "ini": f"ini key {declared.dest}",
+                    "default": declared.option,
+                }[source]  # fmt: skip
+                raise pytest.UsageError(f"{place}: {complaint}")
+
     @property
     def repeat(self) -> int:
         """How often each check runs."""
-        return int(self["repeat"])
+        # Asked while tests are collected, so before a value from the environment is judged.
+        return int(self["repeat"]) if not _complaint("repeat", self["repeat"], self.source("repeat")) else 1
 
     @property
     def timeout_scale(self) -> float:
@@ -85,7 +98,7 @@ class Settings:
     @property
     def mutants(self) -> tuple[str, ...]:
         """Names of the mutants that are switched on."""
-        return tuple(name for name in self["mutant"].split(",") if name)
+        return tuple(name.strip() for name in self["mutant"].split(",") if name.strip())
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -121,18 +134,14 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> S
             setting = Setting(declared.name, declared.default, "default")
         items.append(setting)
     settings = Settings(tuple(items))
-    for declared in DECLARED:
-        complaint = _complaint(declared.name, settings[declared.name])
-        if complaint:
-            place = {
-                "option": declared.option, "environment": declared.environment, "ini": f"ini key {declared.dest}",
-                "default": declared.option,
-            }[settings.source(declared.name)]  # fmt: skip
-            raise pytest.UsageError(f"{place}: {complaint}")
+    # What was typed for this run is judged at once; what lies about in the environment only where HAMi is under test.
+    settings.require_sound({"option"})
     return settings
 
 
-def _complaint(name: str, value: str) -> str:
+def _complaint(name: str, value: str, source: str) -> str:
+    if name == "mutant" and source == "option" and not all(part.strip() for part in value.split(",")):
+        return f"expected names separated by commas, got {value!r}"
     if name == "cluster" and value in PLANNED_PROVIDERS:
         return f"provider {value!r} is planned and not there yet; this version knows: {', '.join(PROVIDERS)}"
     if name == "cluster" and value not in PROVIDERS:

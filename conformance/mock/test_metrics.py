@@ -60,6 +60,7 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
         metrics.pod_usage(hami.samples())[(pod.namespace, pod.name)] == {card.uuid: (4096, 25)}, "4096 MiB, 25 %", moved
     )
     pod.delete()
+    hami.usage(card).equals(memory=0, cores=0, shares=0)
     require_equal(before, series(hami), "series after the pod is gone")
 
 

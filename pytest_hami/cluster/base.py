@@ -57,6 +57,10 @@ class ClusterUnavailable(Exception):
     """The cluster cannot be had, or broke: the run ends with exit code 6. The text is one line."""
 
 
+class CommandRefused(Exception):
+    """The cluster is there and refuses what it was told, such as an unknown configuration key. The text is one line."""
+
+
 class Cluster(ABC):
     """A cluster under test. ``start`` may return before it is ready; the other calls wait for it."""
 
@@ -121,6 +125,19 @@ class Cluster(ABC):
     @abstractmethod
     def poke(self) -> str:
         """Force a register run of the HAMi scheduler, as its 15 s tick would, and return its metrics after that run."""
+
+    def fleet_label(self, fleet: Fleet) -> str:
+        """Return the value of the label ``pytest-hami.io/fleet`` on the present nodes of a fleet."""
+        return fleet.name
+
+    def answers(self) -> bool:
+        """Return whether the API server answers right now."""
+        try:
+            self.client.get("Namespace", "default")
+        except Exception as error:
+            # Any answer of the server is an answer.
+            return getattr(error, "code", None) is not None
+        return True
 
     def fresh_metrics(self) -> str:
         """Return the HAMi scheduler's metrics after a register run that began after this call."""

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_hami import __version__
 from pytest_hami.checks import Capability
-from pytest_hami.cluster.base import Cluster, ClusterUnavailable, Part, PartState, Timing
+from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Part, PartState, Timing
+
+from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.fleet import Fleet
@@ -60,6 +62,7 @@ class LocalCluster(Cluster):
         self.capabilities = SIMULATED_CAPABILITIES
         self.timing = Timing(place=4, start=4, settle=2, delete=4, restart=10).scaled(timeout_scale)
         self._mutants = tuple(mutants)
+        self._scale = timeout_scale
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -85,7 +88,7 @@ class LocalCluster(Cluster):
         }
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "pytest_hami.simulator"],
+                [sys.executable, "-P", "-m", "pytest_hami.simulator"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
             )  # fmt: skip
@@ -166,6 +169,11 @@ class LocalCluster(Cluster):
         generation = self._generations.get(fleet.name, 0)
         return f"{fleet.name}-{node}" + (f"-r{generation}" if generation else "")
 
+    def fleet_label(self, fleet: Fleet) -> str:
+        """Return the fleet's name, with a generation once it was renewed, so that leftovers fit no new node."""
+        generation = self._generations.get(fleet.name, 0)
+        return fleet.name + (f"-r{generation}" if generation else "")
+
     def renew(self, fleet: Fleet) -> None:
         """Remove the nodes of a fleet and create them under new names."""
         self.command("remove_nodes", nodes=[self.node_name(fleet, node.name) for node in fleet.nodes])
@@ -231,13 +239,15 @@ class LocalCluster(Cluster):
         return self.scheduler_metrics()
 
     def command(self, op: str, **arguments: Any) -> Any:
-        """Send a command to the simulator and return its result. Raises ClusterUnavailable."""
+        """Send a command to the simulator and return its result. Raises CommandRefused, ClusterUnavailable."""
         self._wait_ready()
         number = next(self._ids)
         self._write({"id": number, "op": op, **arguments})
         answer = self._answer(f"command {op}", self.timing.restart)
-        if answer.get("id") != number or not answer.get("ok"):
-            raise ClusterUnavailable(f"embedded cluster: {op} failed: {answer.get('error', answer)}")
+        if answer.get("id") != number:
+            raise ClusterUnavailable(f"embedded cluster: {op}: expected answer {number}, got {one_line(answer)}")
+        if not answer.get("ok"):
+            raise CommandRefused(f"embedded cluster: {one_line(answer.get('error', answer))}")
         return answer.get("result")
 
     def _node(self, fleet: Fleet, name: str) -> dict[str, Any]:
@@ -252,7 +262,7 @@ class LocalCluster(Cluster):
             "name": full,
             "labels": {
                 "kubernetes.io/hostname": full,
-                "pytest-hami.io/fleet": fleet.name,
+                "pytest-hami.io/fleet": self.fleet_label(fleet),
                 **({"gpu": "on"} if node.cards else {}),
                 **node.labels,
             },
@@ -271,7 +281,7 @@ class LocalCluster(Cluster):
         if self._ready is None:
             if self._process is None:
                 raise ClusterUnavailable("embedded cluster: not started, or stopped already")
-            answer = self._answer("the ready line", START_LIMIT)
+            answer = self._answer("the ready line", START_LIMIT * self._scale)
             if not answer.get("ready"):
                 raise ClusterUnavailable(f"embedded cluster: {answer.get('error', answer)}")
             self._ready = answer

@@ -28,9 +28,13 @@ class Placement:
 
 
 def missing_to_run(
-    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], node: Mapping[str, Any] | None
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], locks: Sequence[str] | None
 ) -> list[str]:
-    """Return by name what a pod still lacks to be running under HAMi; empty when nothing is missing."""
+    """Return by name what a pod still lacks to be running under HAMi; empty when nothing is missing.
+
+    ``locks`` are the values of its node's lock, newest first, None where the history of the node has a gap. A pod with
+    cards in an app container takes the lock and gives it back (HAMi 2.10.0, pkg/scheduler/scheduler.go, Bind).
+    """
     missing = []
     if not observe.node_name(pod):
         missing.append("spec.nodeName")
@@ -43,10 +47,13 @@ def missing_to_run(
         missing.append(f"phase Running (it is {observe.phase(pod)})")
     elif not observe.is_ready(pod):
         missing.append("condition Ready")
-    lock = observe.annotations(node or {}).get(observe.LOCK, "")
     owner = f",{pod['metadata']['namespace']},{pod['metadata']['name']}"
-    if lock.endswith(owner):
-        missing.append(f"release of node lock {observe.LOCK}={lock}")
+    takes = any(asks_for_cards(container) for is_init, container in observe.containers(pod) if not is_init)
+    if locks is not None and takes and observe.node_name(pod):
+        if not any(lock.endswith(owner) for lock in locks):
+            missing.append(f"node lock {observe.LOCK} taken by this pod")
+        elif locks[0].endswith(owner):
+            missing.append(f"release of node lock {observe.LOCK}={locks[0]}")
     return missing
 
 

@@ -25,6 +25,8 @@ from pytest_hami.expect.failures import (
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
 
+from pytest_hami.text import one_line
+
 if TYPE_CHECKING:
     from pytest_hami.cluster.base import Cluster, Timing
     from pytest_hami.kube.client import KubeClient
@@ -99,7 +101,7 @@ class Hami:
         self._before: dict[str, Use] = {}
         self._namespaces = [namespace]
         self._create_namespace(namespace)
-        self._before = _use_in(self.cluster.scheduler_metrics())
+        self._before = self._use_in(self.cluster.scheduler_metrics())
 
     @property
     def client(self) -> KubeClient:
@@ -148,11 +150,14 @@ class Hami:
             *containers, on=on, memory=memory, cores=cores, count=count, percent=percent, init=init,
             annotations=annotations, labels=labels, spec=spec, namespace=namespace,
         )  # fmt: skip
+        from pytest_hami.kube.errors import ApiError
+
         started = time.monotonic()
         try:
             created = self.client.create("Pod", body)
-        except Exception as error:
-            if getattr(error, "code", None) is None:
+        except ApiError as error:
+            # A webhook's own refusal can carry any code; without it a 5xx is the cluster's trouble.
+            if error.code >= 500 and not error.message.startswith("admission webhook"):
                 raise
             name = body["metadata"]["name"]
             raise ClaimFailed(Failure("the pod is admitted", str(error), where=f"create pod {name}")) from error
@@ -347,8 +352,10 @@ class Hami:
     def require_use(self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False) -> None:
         """Assert the metrics of the named cards, giving HAMi the time of its snapshot. Raises ClaimFailed."""
         deadline = time.monotonic() + self.timing.settle
+        readings = 0
         while True:
-            found = _use_in(self.cluster.fresh_metrics())
+            found = self._use_in(self.cluster.fresh_metrics())
+            readings += 1
             seen = {uuid: found.get(uuid, NOTHING) for uuid in expected}
             if unless():
                 return
@@ -356,7 +363,11 @@ class Hami:
                 break
         names = {c.uuid: f"{c.node}#{c.index} {c.uuid}" for c in self.cards}
         self._notes.setdefault("usage", []).append(
-            {"when": when, "cards": {names.get(uuid, uuid): str(found.get(uuid, NOTHING)) for uuid in expected}}
+            {
+                "when": when,
+                "cards": {names.get(uuid, uuid): str(found.get(uuid, NOTHING)) for uuid in expected},
+                "readings": readings,
+            }
         )
         require_equal(
             {names.get(uuid, uuid): str(use) for uuid, use in expected.items()},
@@ -376,13 +387,16 @@ class Hami:
         """Return what was observed in this test."""
         return {"pods": [pod.evidence() for pod in self._pods], **self._notes}
 
-    def clean_up(self) -> None:
-        """Remove everything and assert that accounting and locks are as before. Raises ClaimFailed."""
+    def restore(self) -> None:
+        """Take back every reconfiguration of this test."""
         for node in dict.fromkeys(self._restore):
             if node:
                 self.cluster.configure_node(node, {})
             else:
                 self.cluster.configure_scheduler({})
+
+    def clean_up(self) -> None:
+        """Remove everything and assert that accounting and locks are as before. Raises ClaimFailed."""
         # Those that wait go first: one that is bound while it is deleted leaves the node locked for minutes (HAMi 2.10.0).
         for pod in self._pods:
             if pod.current is not None and not pod.node:
@@ -395,9 +409,19 @@ class Hami:
         for namespace in self._namespaces:
             self.client.delete("Namespace", namespace)
         self.require_use({card.uuid: self._before.get(card.uuid, NOTHING) for card in self.cards}, "after clean-up")
-        for name in self.node_names:
-            lock = observe.annotations(self.journal.find("Node", None, name) or {}).get(observe.LOCK)
-            require(lock is None, "no node lock", lock, where=f"node {name} after clean-up")
+        for name in sorted(self.node_names):
+            self._require_no_lock(name)
+
+    def _require_no_lock(self, name: str) -> None:
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        def lock() -> str | None:
+            return observe.annotations(self.journal.find("Node", None, name) or {}).get(observe.LOCK)
+
+        # Nodes have a watch of their own, which may be behind that of the pods.
+        with suppress(WaitTimeout):
+            wait_until(self.journal, lambda: lock() is None, timeout=self.timing.settle, missing=lambda: "no node lock")
+        require(lock() is None, "no node lock", lock(), where=f"node {name} after clean-up")
 
     def _create_namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
         self.client.create(
@@ -409,18 +433,27 @@ class Hami:
             },
         )
 
+    def _use_in(self, text: str) -> dict[str, Use]:
+        found = metrics.card_usage(metrics.parse(text, metrics.USAGE_SERIES))
+        return {
+            uuid: Use(card.memory, card.cores, card.shares)
+            for (node, uuid), card in found.items()
+            if node in self.node_names
+        }
+
     def _await_quota(self, namespace: str, limits: Mapping[str, int | None]) -> None:
-        from pytest_hami.kube.wait import poll
+        from pytest_hami.kube.wait import WaitTimeout, poll
 
         def seen() -> bool:
             found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
             return all(found.get((namespace, key), (0, None))[1] == limit for key, limit in limits.items())
 
-        poll(
-            seen,
-            timeout=self.timing.settle,
-            missing=lambda: f"metric hami_resource_quota_limit of namespace {namespace} equal to {dict(limits)}",
-        )
+        missing = f"metric hami_resource_quota_limit of namespace {namespace} equal to {dict(limits)}"
+        try:
+            poll(seen, timeout=self.timing.settle, missing=lambda: missing)
+        except WaitTimeout:
+            text = one_line([line for line in self.cluster.scheduler_metrics().splitlines() if namespace in line], 2000)
+            raise ClaimFailed(Failure(missing, text or "no series of this namespace", where="HAMi's /metrics")) from None
 
     def _denied(self, code: int, containers: Sequence[Container], how: Mapping[str, Any], fits: Any, text: str) -> None:
         body = self.manifest(*containers, **how)
@@ -442,11 +475,6 @@ class Hami:
             return
         self._pods.append(Pod(self, body, created, time.monotonic()))
         raise ClaimFailed(Failure(f"denied with {code}: {text}", "the pod was admitted", where=f"create pod {name}"))
-
-
-def _use_in(text: str) -> dict[str, Use]:
-    found = metrics.card_usage(metrics.parse(text, metrics.USAGE_SERIES))
-    return {uuid: Use(card.memory, card.cores, card.shares) for (_, uuid), card in found.items()}
 
 
 QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

@@ -284,7 +284,16 @@ class Pod:
         pod = self.current
         if pod is None:
             return ["the pod"]
-        return baseline.missing_to_run(pod, self.events, self._hami.journal.find("Node", None, observe.node_name(pod)))
+        return baseline.missing_to_run(pod, self.events, self._locks(observe.node_name(pod)))
+
+    def _locks(self, node: str) -> list[str] | None:
+        found = self._hami.journal.find("Node", None, node)
+        if found is None:
+            return []
+        history = [o for o in self._hami.journal.history(found["metadata"]["uid"]) if o.time >= self._started]
+        if any(o.synthetic for o in history):
+            return None
+        return [observe.annotations(o.object).get(observe.LOCK, "") for o in reversed(history)]
 
     def _missing_to_run(self) -> str:
         return "; ".join(self._missing())
@@ -312,6 +321,7 @@ class Pod:
                 history=lambda: list(self.timeline()),
             )
         except WaitTimeout:
+            self._hami.journal.require_live()
             what = missing() if callable(missing) else missing
             raise self._failure(f"{what} (within {timeout:g} s)", observe.state_line(self.current)) from None
 

@@ -16,6 +16,7 @@ from pytest_hami.report.model import Report
 from pytest_hami.report.text import clean
 
 HERE = Path(__file__).parent
+ROWS = 40
 EVIDENCE_LIMIT = 1500
 TITLES = {
     Layer.NODE: "Nodes and registration", Layer.ADMISSION: "Admission", Layer.FILTER: "Filter and choice",
@@ -60,6 +61,7 @@ def render(report: Report) -> str:
             outcomes=Outcome,
             parts=report.started.get("parts", []),
             command=command,
+            limit=ROWS,
             pods=_pods,
             evidence=_evidence,
             style=Markup(style),
@@ -70,7 +72,7 @@ def render(report: Report) -> str:
 
 def _pods(evidence: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = evidence.get("pods")
-    return [pod for pod in found if isinstance(pod, Mapping)][:12] if isinstance(found, list) else []
+    return [pod for pod in found if isinstance(pod, Mapping)] if isinstance(found, list) else []
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:

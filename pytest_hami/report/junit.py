@@ -14,13 +14,14 @@ SKIPS = {Outcome.SKIPPED, Outcome.UNSUPPORTED, Outcome.NOT_RUN}
 
 def render(report: Report) -> str:
     """Return the document."""
+    broken = report.breaking
     cases = [(check, case) for check in report.checks for case in check.cases]
     suite = ET.Element(
         "testsuite",
         name="hami",
         tests=str(len(cases)),
-        failures=str(sum(c.outcome in {Outcome.FAILED, Outcome.CHANGED} for _, c in cases)),
-        errors=str(sum(c.outcome in ERRORS for _, c in cases)),
+        failures=str(sum(c.outcome in broken - ERRORS for _, c in cases)),
+        errors=str(sum(c.outcome in broken & ERRORS for _, c in cases)),
         skipped=str(sum(c.outcome in SKIPS for _, c in cases)),
         time=f"{sum(c.seconds for _, c in cases):.3f}",
         timestamp=clean(report.started.get("time", "")),
@@ -34,7 +35,7 @@ def render(report: Report) -> str:
         element = ET.SubElement(
             suite, "testcase", classname=clean(check.id), name=clean(name), time=f"{case.seconds:.3f}"
         )
-        if case.outcome in ERRORS or case.outcome in {Outcome.FAILED, Outcome.CHANGED}:
+        if case.outcome in broken:
             failure = case.failure or {}
             tag = "error" if case.outcome in ERRORS else "failure"
             message = f"{case.outcome}: expected {failure.get('expected', '')}, seen {failure.get('seen', '')}"

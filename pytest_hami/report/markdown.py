@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 
 from pytest_hami.checks import Outcome
 from pytest_hami.report.model import Case, CheckResult, Report
 from pytest_hami.report.text import clean, escape_code, escape_markdown
 
 LIMIT = 60_000
+NOT_REPEATED = frozenset({"--hami-report", "--hami-run-id"})
 TAIL_ROOM = 2_000
 
 
@@ -21,7 +23,7 @@ def render(report: Report) -> str:
     left_out = 0
     for check in report.checks:
         if check.outcome.breaks_run or check.outcome is Outcome.DEVIATION:
-            block = _block(check)
+            block = _block(check, is_open=check.outcome in report.breaking)
             if len(block) > room:
                 left_out += 1
                 continue
@@ -49,8 +51,8 @@ def _head(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _block(check: CheckResult) -> str:
-    state = " open" if check.outcome.breaks_run else ""
+def _block(check: CheckResult, *, is_open: bool) -> str:
+    state = " open" if is_open else ""
     title = f"<b>{check.outcome}</b> {escape_markdown(check.id)}: {escape_markdown(check.title)}"
     lines = [f"<details{state}><summary>{title}</summary>", "", escape_markdown(check.claim), ""]
     for case in check.cases:
@@ -100,11 +102,12 @@ def _tail(report: Report) -> str:
 
 
 def command(report: Report, nodeid: str = "") -> str:
-    """Return the command that repeats the run, or one case."""
-    options = [
-        f"{setting['name']}={clean(setting['value'], 200)}"
-        for setting in report.started.get("settings", [])
-        if setting.get("source") not in {"default", None} and setting["name"] not in {"--hami-report", "--hami-run-id"}
-    ]
-    target = f"'{clean(nodeid, 300)}'" if nodeid else "-m mock"
-    return " ".join(["pytest", target, *options]).replace("`", "")
+    """Return the command line that repeats the run, or one case, quoted for a shell."""
+    arguments = [clean(argument, 300) for argument in report.started.get("arguments", [])]
+    if nodeid:
+        arguments = [clean(nodeid, 300), *(
+            f"{setting['name']}={clean(setting['value'], 200)}"
+            for setting in report.started.get("settings", [])
+            if setting.get("source") not in {"default", None} and setting["name"] not in NOT_REPEATED
+        )]  # fmt: skip
+    return shlex.join(["pytest", *arguments]).replace("`", "")

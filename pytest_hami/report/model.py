@@ -13,9 +13,9 @@ SCHEMA = "urn:pytest-hami:report:1"
 # What a stream that lost its first line still says.
 UNKNOWN: Mapping[str, Any] = {
     "proves": "suite", "provider": "", "lane": "unknown", "release": "unknown", "parts": [], "fleet": [], "settings": [],
-    "mutants": [], "allowed": [], "suite": {},
+    "mutants": [], "allowed": [], "suite": {}, "arguments": [],
 }  # fmt: skip
-HOLDS = frozenset({Outcome.PASSED, Outcome.DEVIATION})
+UNSEEN = frozenset({Outcome.NOT_RUN, Outcome.SKIPPED, Outcome.UNSUPPORTED})
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class CheckResult:
         return worst(case.outcome for case in self.cases)
 
     @property
+    def observed(self) -> int:
+        """The number of cases that were judged."""
+        return sum(case.outcome not in UNSEEN for case in self.cases)
+
+    @property
     def seconds(self) -> float:
         """The time of all cases."""
         return round(sum(case.seconds for case in self.cases), 4)
@@ -86,6 +91,11 @@ class Report:
         return any(case.outcome is Outcome.NOT_RUN for check in self.checks for case in check.cases)
 
     @property
+    def observed(self) -> int:
+        """The number of cases that were judged."""
+        return sum(check.observed for check in self.checks)
+
+    @property
     def breaking(self) -> frozenset[Outcome]:
         """The outcomes that fail this run; ``--hami-allow-changed`` and its like take some away."""
         allowed = set(self.started.get("allowed", ()))
@@ -116,11 +126,14 @@ class Report:
         parts = [f"{counts.get('passed', 0)} of {total} checks passed"]
         parts.extend(f"{counts[key]} {word}" for key, word in words.items() if counts.get(key))
         sentence = ", ".join(parts) + "."
+        if self.partial:
+            cases = [case for check in self.checks for case in check.cases]
+            sentence += f" Partial: {sum(case.outcome is not Outcome.NOT_RUN for case in cases)} of {len(cases)} cases ran."
         if not self.complete:
             outcome, sentence = "incomplete", f"The run did not come to its end: {sentence}"
         elif broken:
             outcome = "failed"
-        elif any(check.outcome in HOLDS or check.outcome.breaks_run for check in self.checks):
+        elif self.observed:
             outcome = "passed"
         else:
             outcome, sentence = "incomplete", f"Nothing was observed: {sentence}"
@@ -188,7 +201,7 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
         elif kind == "run-finished":
             finished = event
         elif kind == "check-declared":
-            declared.setdefault(str(event["id"]), event)
+            declared.setdefault(str(event.get("id", "")), event)
         elif kind == "case-finished":
             case = _case(event)
             cases.setdefault(str(event.get("check", "")), {})[case.nodeid] = case
@@ -215,6 +228,10 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
     return Report(started, finished, tuple(results))
 
 
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 def _case(event: Mapping[str, Any]) -> Case:
     try:
         outcome = Outcome(str(event.get("outcome")))
@@ -222,7 +239,7 @@ def _case(event: Mapping[str, Any]) -> Case:
         outcome = Outcome.ERROR
     return Case(
         id=str(event.get("case", "")), nodeid=str(event.get("nodeid", "")), outcome=outcome,
-        seconds=float(event.get("seconds") or 0), reason=str(event.get("reason") or ""),
+        seconds=_number(event.get("seconds")), reason=str(event.get("reason") or ""),
         remedy=str(event.get("remedy") or ""), reference=str(event.get("reference") or ""),
         failure=event.get("failure"), evidence=event.get("evidence") or {},
     )  # fmt: skip

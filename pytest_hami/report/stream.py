@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,15 @@ class Writer:
     """Appends events, one JSON line each, flushed, so that a killed run loses nothing."""
 
     def __init__(self, path: Path) -> None:
+        """Begin a stream. Raises OSError, BlockingIOError among them when another run writes there."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: IO[bytes] = path.open("wb")
+        self._file: IO[bytes] = path.open("ab")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise
+        self._file.truncate(0)
 
     def write(self, event: dict[str, Any]) -> None:
         """Append an event; one that is too large loses its evidence, and says so."""

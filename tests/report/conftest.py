@@ -13,7 +13,7 @@ def events() -> list[dict[str, Any]]:
     started = {
         "kind": "run-started", "time": "2026-01-01T00:00:00+00:00", "run_id": "r1", "suite": {"version": "0", "commit": None},
         "proves": "suite", "provider": "local", "lane": "simulated", "release": "2.10.0", "seed": 1, "python": "3.11",
-        "platform": "linux", "mutants": [], "allowed": [],
+        "platform": "linux", "mutants": [], "allowed": [], "arguments": ["-m", "mock", "-k", "a b"],
         "parts": [{"name": "apiserver", "state": "simulated", "version": "x", "digest": ""},
                   {"name": "gpu", "state": "absent", "version": "", "digest": ""}],
         "fleet": [{"node": "w1", "fleet": "f",

@@ -86,7 +86,8 @@ def test_the_fragment_puts_failures_first_and_ends_with_the_digest(events: list[
     assert "it catches the mutants memory-off-by-one" in text
     assert "difference: memory: expected 4096, seen 4097" in text
     assert hashlib.sha256(report.to_json().encode()).hexdigest() in text.splitlines()[-1]
-    assert "`pytest -m mock --hami-mutant=m`" in text
+    assert "`pytest -m mock -k 'a b'`" in text
+    assert markdown.command(report, "t.py::x[it's]") == """pytest 't.py::x[it'"'"'s]' --hami-mutant=m"""
 
 
 def test_the_page_shows_claim_failure_and_reason(events: list[dict[str, Any]]) -> None:
