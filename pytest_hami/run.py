@@ -226,10 +226,11 @@ class Run:
             except Exception as error:
                 # Nothing that a cluster wrote may keep us from cleaning up.
                 case["evidence"] = {"omitted": f"{type(error).__name__}: {one_line(error)}"}
-            facade.restore()
             failed = case.get("outcome", Outcome.PASSED) not in {Outcome.PASSED, Outcome.DEVIATION}
             mode = self._settings["cleanup"]
-            if not (mode == "never" or (mode == "on-success" and failed)):
+            if mode == "never" or (mode == "on-success" and failed):
+                facade.restore()
+            else:
                 facade.clean_up()
                 self._dirty.discard(fleet.name)
 

@@ -122,7 +122,7 @@ def test_core_clamp(hami, hami_gpu, asked):
 @pytest.mark.parametrize("where", ["pinned", "unpinned", "zero-cards"])
 def test_reject_cards(hami, hami_node, where):
     if where == "zero-cards":
-        pod = hami.pod(on=hami_node, count=0).running_without_cards()
+        pod = hami.pod(on=hami_node, count=0).running_without_cards(handed_to_hami=True)
         assert pod.stored["spec"]["schedulerName"] == "hami-scheduler"
         return
     pin, nodes = (hami_node, 1) if where == "pinned" else (None, 2)

@@ -88,6 +88,7 @@ MONITOR_LABELS_2_10: dict[str, frozenset[str]] = {
 }
 # The memory ratio is not among them: a card registered with 0 MiB has none.
 USAGE_SERIES = frozenset({MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES})
+ACCOUNTING_SERIES = USAGE_SERIES | {VGPU_MEMORY, VGPU_CORES}
 QUOTA_SERIES = frozenset({QUOTA_USED, QUOTA_LIMIT})
 _CARD_SERIES = (MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES, OVERVIEW)
 
@@ -155,15 +156,21 @@ def label_sets(release: Release) -> dict[str, frozenset[str]]:
 
 
 def _whole(sample: Sample) -> int:
-    if not math.isfinite(sample.value):
-        raise MetricsError(f"expected a finite value of {sample.name}, seen {sample.value}")
+    if not math.isfinite(sample.value) or sample.value != int(sample.value):
+        raise MetricsError(f"expected a whole number as value of {sample.name}, seen {sample.value}")
     return int(sample.value)
+
+
+def _mib(value: int, name: str) -> int:
+    if value % MIB:
+        raise MetricsError(f"expected whole MiB as value of {name}, seen {value} bytes")
+    return value // MIB
 
 
 def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
     """Return the usage of each card by (node, UUID), of those that have all five series; names since 2.9.
 
-    Raises MetricsError for a value that is no finite number.
+    Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
     found: dict[tuple[str, str], dict[str, int]] = {}
     for sample in samples:
@@ -175,7 +182,7 @@ def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
         key: CardUsage(
             memory_limit=values[MEMORY_LIMIT],
             core_limit=values[CORE_LIMIT],
-            memory=values[MEMORY] // MIB,
+            memory=_mib(values[MEMORY], MEMORY),
             shares=values[SHARES],
             cores=values[CORES],
         )
@@ -187,7 +194,7 @@ def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
 def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
     """Return (MiB, percent) by (namespace, pod) and card UUID, summed over container indexes; names since 2.9.
 
-    Raises MetricsError for a value that is no finite number.
+    Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
     found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
     for sample in samples:
@@ -197,14 +204,14 @@ def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tupl
             uuid = labels.get("device_uuid", "")
             memory, cores = pod.get(uuid, (0, 0))
             value = _whole(sample)
-            pod[uuid] = (memory + value // MIB, cores) if sample.name == VGPU_MEMORY else (memory, cores + value)
+            pod[uuid] = (memory + _mib(value, sample.name), cores) if sample.name == VGPU_MEMORY else (memory, cores + value)
     return found
 
 
 def quota_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, int | None]]:
     """Return (used, limit or None) by (namespace, resource): MiB for memory, percent for cores; names since 2.9.
 
-    Raises MetricsError for a value that is no finite number.
+    Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
     found: dict[tuple[str, str], tuple[int, int | None]] = {}
     for sample in samples:

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_hami.contract import allocation, quantities, reasons, releases
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.env import container_env
+from pytest_hami.contract.events import EventError, FilterFailed, FilterSucceeded, NoAvailableNode, parse_event
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.register import Device
 from pytest_hami.expect import observe
@@ -16,6 +17,11 @@ from pytest_hami.expect.failures import event_rows, require, require_equal
 
 # The type that makes HAMi 2.10.0 keep the positions of containers without cards (pkg/device/devices.go).
 EXACT_TYPE = "NVIDIA"
+CACHE = "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+# HAMi and kube-scheduler both sign with the name of the scheduler that the pod was handed to.
+COMPONENT = "hami-scheduler"
+# Scores are told with two decimals.
+ROUNDING = 0.011
 
 
 @dataclass(frozen=True)
@@ -72,11 +78,9 @@ def placement(pod: Mapping[str, Any], registered: Sequence[Device], traits: rele
     )
     rest = notes.get(observe.TO_ALLOCATE, "absent")
     require(
-        rest != "absent" and not rest.strip(";"),
-        "only empty groups",
-        rest,
+        bool(rest) and not rest.strip(";"), "only empty groups, at least one", rest,
         where=f"{where} annotation {observe.TO_ALLOCATE}",
-    )
+    )  # fmt: skip
     text = notes.get(observe.ALLOCATED, "")
     try:
         groups = allocation.parse(text)
@@ -145,8 +149,41 @@ def require_sizes(
             )
 
 
-def require_events(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> None:
-    """Assert the events of a placed pod: whole texts, this UID, no failed bind. Raises ClaimFailed."""
+def require_bind_protocol(pod: Mapping[str, Any], history: Sequence[Mapping[str, Any]] | None) -> None:
+    """Assert how a placed pod came to its cards: times, phases, what was to be allocated. Raises ClaimFailed.
+
+    ``history`` are its states, oldest first, None where there is a gap. Source: HAMi 2.10.0, pkg/scheduler/scheduler.go
+    (Filter, Bind) and pkg/util/util.go (PodAllocationTrySuccess).
+    """
+    where = f"pod {pod['metadata']['name']}"
+    notes = observe.annotations(pod)
+    times = {key: notes.get(key, "absent") for key in (observe.VGPU_TIME, observe.BIND_TIME)}
+    require(all(text.isdigit() for text in times.values()), "two times in Unix seconds", times, where=where)
+    require(int(times[observe.VGPU_TIME]) <= int(times[observe.BIND_TIME]), "vgpu-time up to bind-time", times, where=where)
+    if history is None:
+        return
+    states = [observe.annotations(state) for state in history]
+    phases = [phase for state in states if (phase := state.get(observe.BIND_PHASE))]
+    require(
+        list(dict.fromkeys(phases)) == ["allocating", "success"], "bind-phase allocating, then success", phases, where=where
+    )
+    first = next((state for state in states if observe.TO_ALLOCATE in state), {})
+    require_equal(
+        {observe.TO_ALLOCATE: notes.get(observe.ALLOCATED)},
+        {observe.TO_ALLOCATE: first.get(observe.TO_ALLOCATE)},
+        f"{where} when it was filtered",
+    )
+    early = [s for s in states if s.get(observe.BIND_PHASE) == "success" and s.get(observe.TO_ALLOCATE, "").strip(";")]
+    require(not early, "success after the last card was allocated", early[:1], where=where)
+
+
+def require_events(
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], candidates: Mapping[str, float]
+) -> None:
+    """Assert the events of a placed pod: whole texts, this UID, no failed bind. Raises ClaimFailed.
+
+    ``candidates`` are the nodes that HAMi had to look at, each with the score that it had before this pod.
+    """
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     node = observe.node_name(pod)
     bound = observe.with_reason(events, "BindingSucceed")
@@ -155,40 +192,76 @@ def require_events(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) 
         f"one event BindingSucceed for node {node}", bound, where=f"pod {name}", events=event_rows(events),
     )  # fmt: skip
     found = observe.with_reason(events, "FilteringSucceed")
+    try:
+        parsed = [parse_event("FilteringSucceed", text) for text in found]
+    except EventError as error:
+        parsed = []
+        require(False, "a well-formed event FilteringSucceed", error, where=f"pod {name}", events=event_rows(events))
+    success = next((event for event in parsed if isinstance(event, FilterSucceeded)), None)
     require(
-        len(found) == 1 and found[0].startswith(f"find fit node({node}), "),
-        f"one event FilteringSucceed for node {node}", found, where=f"pod {name}", events=event_rows(events),
+        success is not None and len(found) == 1, f"one event FilteringSucceed for node {node}", found,
+        where=f"pod {name}", events=event_rows(events),
     )  # fmt: skip
-    failed = observe.with_reason(events, "BindingFailed")
-    require(not failed, "no event BindingFailed", failed, where=f"pod {name}", events=event_rows(events))
-
-
-def require_refusal(pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], reason: str, nodes: int) -> None:
-    """Assert that a refused pod left no trace and that its events name exactly ``reason``. Raises ClaimFailed."""
-    where = f"pod {pod['metadata']['name']}"
-    require(observe.phase(pod) == "Pending", "phase Pending", observe.phase(pod), where=where)
-    notes = [key for key in observe.hami_annotations(pod) if key.startswith("hami.io/vgpu-")]
-    require(not notes, "no annotation hami.io/vgpu-*", notes, where=where)
-    parsed = reasons.parse_node_reason(reason)
-    expected = {f"{nodes} nodes {found.value}" for _, _, found in parsed.counts}
-    seen = set()
-    closing = []
-    for message in observe.with_reason(events, "FilteringFailed"):
-        if message.startswith("no available node"):
-            closing.append(message)
-        else:
-            seen.add(message.split("(", 1)[0])
-    require(
-        seen == expected,
-        f"events FilteringFailed {sorted(expected)}",
-        sorted(seen),
-        where=where,
+    assert success is not None
+    fitting = list(success.scores)
+    require_equal(
+        {"node": node, "last": node, "strangers": [], "nodes": len(candidates)},
+        {
+            "node": success.node,
+            "last": fitting[-1] if fitting else "",
+            "strangers": sorted(set(fitting) - set(candidates)),
+            "nodes": len(fitting) + success.not_fit,
+        },
+        f"pod {name} event FilteringSucceed",
         events=event_rows(events),
     )
+    wrong = {n: score for n, score in success.scores.items() if abs(score - candidates[n]) > ROUNDING}
+    expected = {n: round(candidates[n], 2) for n in wrong}
+    require(not wrong, f"scores {expected}", wrong, where=f"pod {name} event FilteringSucceed", events=event_rows(events))
+    failed = observe.with_reason(events, "BindingFailed")
+    require(not failed, "no event BindingFailed", failed, where=f"pod {name}", events=event_rows(events))
+    require_origin(events, name, {"FilteringSucceed": "Normal", "BindingSucceed": "Normal", "FilteringFailed": "Warning"})
+
+
+def require_origin(events: Sequence[Mapping[str, Any]], pod: str, types: Mapping[str, str]) -> None:
+    """Assert type and component of the events with these reasons. Raises ClaimFailed."""
+    for row in event_rows(events):
+        if row["reason"] in types:
+            require_equal(
+                {"type": types[row["reason"]], "component": COMPONENT},
+                {"type": row["type"], "component": row["component"]},
+                f"pod {pod} event {row['reason']}",
+                events=event_rows(events),
+            )
+
+
+def require_refusal(
+    pod: Mapping[str, Any],
+    submitted: Mapping[str, Any],
+    events: Sequence[Mapping[str, Any]],
+    reason: str,
+    nodes: Sequence[str],
+) -> None:
+    """Assert that a refused pod left no trace and was told exactly ``reason`` for exactly ``nodes``. Raises ClaimFailed."""
+    where = f"pod {pod['metadata']['name']}"
+    rows = event_rows(events)
+    require(observe.phase(pod) == "Pending", "phase Pending", observe.phase(pod), where=where)
+    traces = observe.traces(pod, submitted)
+    require(not traces, "no annotation and no label hami.io/*", traces, where=where)
+    refused = observe.unschedulable(pod)
+    assert refused is not None
+    require(refused[0] == "Unschedulable", "reason Unschedulable", refused[0], where=f"{where} condition PodScheduled")
+    told = [row for row in rows if row["reason"] == "FailedScheduling" and row["message"] == refused[1][:1024]]
+    require(bool(told), f"an event FailedScheduling: {refused[1]}", "none", where=where, events=rows)
+    parsed = reasons.parse_node_reason(reason)
+    expected: set[object] = {FilterFailed(len(nodes), found.value, tuple(sorted(nodes))) for _, _, found in parsed.counts}
+    expected.add(NoAvailableNode(len(nodes)))
+    seen = {parse_event("FilteringFailed", message) for message in observe.with_reason(events, "FilteringFailed")}
     require(
-        bool(closing) and all(text.endswith(" nodes do not meet") for text in closing),
-        "a closing event 'no available node, N nodes do not meet'", closing, where=where, events=event_rows(events),
+        seen == expected, f"events FilteringFailed {sorted(map(str, expected))}", sorted(map(str, seen)),
+        where=where, events=rows,
     )  # fmt: skip
+    require_origin(events, where, {"FilteringFailed": "Warning", "FailedScheduling": "Warning"})
 
 
 def expected_env(shares: Sequence[DeviceShare], *, oversubscribe: bool, log_level: str) -> dict[str, str]:
@@ -202,7 +275,7 @@ def env_of_interest(env: Mapping[str, str]) -> dict[str, str]:
         key: value
         for key, value in env.items()
         if (
-            key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE"))
-            and key != "CUDA_DEVICE_MEMORY_SHARED_CACHE"
+            key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE", "LD_PRELOAD"))
+            and key != CACHE
         )
     }

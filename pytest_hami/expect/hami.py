@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_hami.checks import Capability
 from pytest_hami.contract import metrics, register, releases
+from pytest_hami.contract.env import CACHE_PATTERN, HOOK_LIBRARY, PRELOAD_FILE
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.expect import baseline, observe
-from pytest_hami.expect.accounting import NOTHING, Use, total
+from pytest_hami.expect.accounting import NOTHING, Use, node_score, total
 from pytest_hami.expect.expectations import Expectation, ExpectationError
 from pytest_hami.expect.failures import (
     ClaimFailed,
@@ -98,10 +100,12 @@ class Hami:
         self._scaled: dict[str, float] = {}
         self._restore: list[str] = []
         self._opted_out: str | None = None
+        self._caches: dict[str, tuple[str, str]] = {}
         self._before: dict[str, Use] = {}
         self._namespaces = [namespace]
         self._create_namespace(namespace)
-        self._before = self._use_in(self.cluster.scheduler_metrics())
+        found = metrics.card_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.USAGE_SERIES))
+        self._before = {uuid: Use(c.memory, c.cores, c.shares) for (node, uuid), c in found.items() if node in self.node_names}
 
     @property
     def client(self) -> KubeClient:
@@ -232,7 +236,7 @@ class Hami:
         return name
 
     def mutations(self, pod: Pod) -> dict[str, tuple[Any, Any]]:
-        """Return what HAMi changed in a pod's spec: ``{field: (without HAMi, as stored)}``, containers joined.
+        """Return what HAMi changed in a pod: ``{field: (without HAMi, as stored)}`` of spec, labels and annotations.
 
         Without HAMi means a server-side dry run of the same pod in a namespace that opted out of the webhook, so that
         the API server's own defaulting cancels out.
@@ -240,10 +244,26 @@ class Hami:
         if self._opted_out is None:
             self._opted_out = self.other_namespace("plain", {"hami.io/webhook": "ignore"})
         body = {**pod.submitted, "metadata": {**pod.submitted["metadata"], "namespace": self._opted_out}}
-        plain = self.client.create("Pod", body, dry_run=True)["spec"]
-        stored = pod.stored["spec"]
+        plain, stored = _fields(self.client.create("Pod", body, dry_run=True)), _fields(pod.stored)
         changed = (key for key in sorted({*plain, *stored}) if plain.get(key) != stored.get(key))
         return {key: (plain.get(key), stored.get(key)) for key in changed if key != "nodeName"}
+
+    def require_hook(self, pod: Pod, container: str | None = None) -> None:
+        """Assert that a container is preloaded with the hook library and has it mapped. Raises ClaimFailed."""
+        where = f"{pod!r} container {container or 'main'}"
+        preload = pod.exec(["cat", PRELOAD_FILE], container)
+        require_equal({PRELOAD_FILE: HOOK_LIBRARY}, {PRELOAD_FILE: preload.stdout.strip()}, where)
+        maps = pod.exec(["cat", "/proc/1/maps"], container).stdout
+        require(HOOK_LIBRARY in maps, f"{HOOK_LIBRARY} mapped", maps[:300], where=f"{where} /proc/1/maps")
+
+    def require_devices(self, pod: Pod, container: str | None = None) -> None:
+        """Assert that a container sees the device nodes of its cards and of no other. Raises ClaimFailed."""
+        name = container or pod.stored["spec"]["containers"][0]["name"]
+        index = {card.uuid: card.index for card in self.cards}
+        expected = sorted(f"nvidia{index[share.uuid]}" for share in pod.shares.get(name, ()))
+        listed = pod.exec(["ls", "/dev"], container).stdout.split()
+        seen = sorted(entry for entry in listed if entry.startswith("nvidia") and entry[6:].isdigit())
+        require(seen == expected, f"device nodes {expected}", seen, where=f"{pod!r} container {name} /dev")
 
     def nvml_view(self, pod: Pod, container: str | None = None) -> list[tuple[int, str, int]]:
         """Return what NVML shows in a container: (index, UUID, total MiB) of each card."""
@@ -327,6 +347,19 @@ class Hami:
                 Failure("a well-formed register annotation", f"{text[:300]!r}: {error}", where=f"node {node}")
             ) from None
 
+    def candidates(self, pod: Pod) -> list[str]:
+        """Return the leased nodes that kube-scheduler offers to HAMi for a pod: those with cards that its selectors fit."""
+        host = (pod.submitted["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
+        affinity = json.dumps(pod.submitted["spec"].get("affinity") or {})
+        named = [node.name for node in self.nodes if f'"{node.name}"' in affinity]
+        offered = [host] if host else named or [node.name for node in self.nodes]
+        return sorted(node.name for node in self.nodes if node.cards and node.name in offered)
+
+    def scores(self, pod: Pod) -> dict[str, float]:
+        """Return the score that each candidate had before ``pod``, from what the other pods of this test hold."""
+        held = total(other.use for other in self._pods if other is not pod)
+        return {name: node_score(held, self.registered(name)) for name in self.candidates(pod)}
+
     def require_env(self, pod: Pod) -> None:
         """Assert the plugin's variables in every container that has cards, key by key."""
         for name, shares in pod.shares.items():
@@ -338,42 +371,64 @@ class Hami:
             )
             container = next(c for c in pod.stored["spec"]["containers"] if c["name"] == name)
             expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})
-            require_equal(expected, baseline.env_of_interest(pod.env(name)), f"{pod!r} container {name} env")
+            env = pod.env(name)
+            require_equal(expected, baseline.env_of_interest(env), f"{pod!r} container {name} env")
+            cache = env.get(baseline.CACHE, "absent")
+            require(
+                bool(CACHE_PATTERN.fullmatch(cache)) and self._caches.setdefault(cache, (pod.uid, name)) == (pod.uid, name),
+                "a cache path of its own, /usr/local/vgpu/<uuid>.cache", cache,
+                where=f"{pod!r} container {name} {baseline.CACHE}",
+            )  # fmt: skip
 
     def require_accounting(self, when: str, unless: Callable[[], bool] = lambda: False) -> None:
-        """Assert that every leased card carries exactly what the pods of this test hold, and the rest is untouched.
+        """Assert that every leased card and every pod of this test carries exactly what the ledger says.
 
-        The question is dropped as soon as ``unless`` holds.
+        Cards and pods that are not of this test stay untouched. The question is dropped as soon as ``unless`` holds.
         """
         held = total(pod.use for pod in self._pods)
         expected = {c.uuid: self._before.get(c.uuid, NOTHING) + held.get(c.uuid, NOTHING) for c in self.cards}
         self.require_use(expected, when, unless)
 
-    def require_use(self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False) -> None:
-        """Assert the metrics of the named cards, giving HAMi the time of its snapshot. Raises ClaimFailed."""
+    def require_use(
+        self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Assert the metrics of the named cards and of the pods that hold any, giving HAMi the time of its snapshot.
+
+        Raises ClaimFailed.
+        """
+        names = {c.uuid: f"{c.node}#{c.index} {c.uuid}" for c in self.cards}
+        wanted = {names.get(uuid, uuid): str(use) for uuid, use in expected.items()}
+        for pod in self._pods:
+            for uuid, use in pod.use.items():
+                wanted[f"{pod.namespace}/{pod.name} {uuid}"] = f"{use.memory} MiB, {use.cores} %"
         deadline = time.monotonic() + self.timing.settle
         readings = 0
         while True:
-            found = self._use_in(self.cluster.fresh_metrics())
+            seen = self._usage_rows(self.cluster.fresh_metrics(), set(expected), names)
             readings += 1
-            seen = {uuid: found.get(uuid, NOTHING) for uuid in expected}
             if unless():
                 return
-            if seen == dict(expected) or time.monotonic() > deadline:
+            if seen == wanted or time.monotonic() > deadline:
                 break
-        names = {c.uuid: f"{c.node}#{c.index} {c.uuid}" for c in self.cards}
-        self._notes.setdefault("usage", []).append(
-            {
-                "when": when,
-                "cards": {names.get(uuid, uuid): str(found.get(uuid, NOTHING)) for uuid in expected},
-                "readings": readings,
-            }
-        )
-        require_equal(
-            {names.get(uuid, uuid): str(use) for uuid, use in expected.items()},
-            {names.get(uuid, uuid): str(use) for uuid, use in seen.items()},
-            f"metrics hami_gpu_memory_allocated_bytes, _core_allocated_ratio, _shared_count {when}",
-        )
+        self._notes.setdefault("usage", []).append({"when": when, "cards": seen, "readings": readings})
+        require_equal(wanted, seen, f"{METRICS} {when}")
+
+    def _usage_rows(self, text: str, uuids: set[str], names: Mapping[str, str]) -> dict[str, str]:
+        try:
+            samples = metrics.parse(text, metrics.ACCOUNTING_SERIES)
+            cards, pods = metrics.card_usage(samples), metrics.pod_usage(samples)
+        except metrics.MetricsError as error:
+            raise ClaimFailed(Failure("sound metrics", str(error), where=METRICS)) from None
+        rows = dict.fromkeys((names.get(uuid, uuid) for uuid in uuids), "no series")
+        owner = {c.uuid: c.node for c in self.cards}
+        for (node, uuid), card in cards.items():
+            if uuid in uuids:
+                row = names.get(uuid, uuid) if node == owner.get(uuid) else f"{node}: {uuid}"
+                rows[row] = str(Use(card.memory, card.cores, card.shares))
+        for (namespace, name), by_card in pods.items():
+            if namespace in self._namespaces:
+                rows |= {f"{namespace}/{name} {u}": f"{memory} MiB, {cores} %" for u, (memory, cores) in by_card.items()}
+        return rows
 
     def samples(self) -> tuple[metrics.Sample, ...]:
         """Return the HAMi scheduler's metrics after a register run."""
@@ -396,11 +451,14 @@ class Hami:
                 self.cluster.configure_scheduler({})
 
     def clean_up(self) -> None:
-        """Remove everything and assert that accounting and locks are as before. Raises ClaimFailed."""
-        # Those that wait go first: one that is bound while it is deleted leaves the node locked for minutes (HAMi 2.10.0).
-        for pod in self._pods:
-            if pod.current is not None and not pod.node:
-                pod.delete()
+        """Remove everything, restore, and assert that accounting and locks are as before. Raises ClaimFailed."""
+        try:
+            # Those that wait go first: one that is bound while it is deleted leaves the node locked (HAMi 2.10.0).
+            for pod in self._pods:
+                if pod.current is not None and not pod.node:
+                    pod.delete()
+        finally:
+            self.restore()
         alive = [pod for pod in self._pods if pod.current is not None]
         for namespace in {pod.namespace for pod in alive}:
             self.client.delete_all("Pod", namespace, grace_seconds=0)
@@ -432,14 +490,6 @@ class Hami:
                 "metadata": {"name": name, "labels": self._labels | dict(labels or {})},
             },
         )
-
-    def _use_in(self, text: str) -> dict[str, Use]:
-        found = metrics.card_usage(metrics.parse(text, metrics.USAGE_SERIES))
-        return {
-            uuid: Use(card.memory, card.cores, card.shares)
-            for (node, uuid), card in found.items()
-            if node in self.node_names
-        }
 
     def _await_quota(self, namespace: str, limits: Mapping[str, int | None]) -> None:
         from pytest_hami.kube.wait import WaitTimeout, poll
@@ -477,4 +527,12 @@ class Hami:
         raise ClaimFailed(Failure(f"denied with {code}: {text}", "the pod was admitted", where=f"create pod {name}"))
 
 
+def _fields(pod: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = pod["metadata"]
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != NONCE}
+    return {**pod["spec"], "labels": labels, "annotations": metadata.get("annotations") or {}}
+
+
+NONCE = "pytest-hami.io/nonce"
+METRICS = "metrics hami_gpu_memory_allocated_bytes, _core_allocated_ratio, _shared_count, hami_vgpu_*"
 QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

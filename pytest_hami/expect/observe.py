@@ -6,6 +6,8 @@ from typing import Any
 
 ALLOCATED = "hami.io/vgpu-devices-allocated"
 TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
+BIND_TIME = "hami.io/bind-time"
+VGPU_TIME = "hami.io/vgpu-time"
 BIND_PHASE = "hami.io/bind-phase"
 VGPU_NODE = "hami.io/vgpu-node"
 REGISTER = "hami.io/node-nvidia-register"
@@ -21,6 +23,16 @@ def annotations(object_: Mapping[str, Any]) -> dict[str, str]:
 def hami_annotations(object_: Mapping[str, Any]) -> dict[str, str]:
     """Return the ``hami.io/*`` annotations, each cut to 4 KiB."""
     return {k: v[:HOSTILE_LIMIT] for k, v in sorted(annotations(object_).items()) if k.startswith("hami.io/")}
+
+
+def traces(pod: Mapping[str, Any], submitted: Mapping[str, Any]) -> list[str]:
+    """Return the annotations and labels ``hami.io/*`` that a pod has beyond what was submitted."""
+    found = []
+    for kind in ("annotations", "labels"):
+        own = submitted.get("metadata", {}).get(kind) or {}
+        stored = pod.get("metadata", {}).get(kind) or {}
+        found += [f"{key}={str(stored[key])[:200]}" for key in sorted(stored) if key.startswith("hami.io/") and key not in own]
+    return found
 
 
 def phase(pod: Mapping[str, Any]) -> str:

@@ -77,7 +77,10 @@ class Pod:
         assert pod is not None
         placed = baseline.placement(pod, self._hami.registered(observe.node_name(pod)), self._hami.traits)
         baseline.require_sizes(pod, placed, self._hami.device_config, self._hami.registered(observe.node_name(pod)))
-        baseline.require_events(pod, self.events)
+        baseline.require_events(pod, self.events, self._hami.scores(self))
+        history = self._hami.journal.history(self.uid)
+        gap = any(o.synthetic for o in history)
+        baseline.require_bind_protocol(pod, None if gap else [o.object for o in history])
         self._require_leased(pod)
         self.groups, self.shares = placed.groups, dict(placed.by_container)
         self.use = pod_use(placed.shares)
@@ -96,8 +99,11 @@ class Pod:
         self._hami.require_accounting(f"while {self.name} runs")
         return self
 
-    def running_without_cards(self) -> Pod:
-        """Wait until the pod runs, and assert that HAMi gave it nothing: no allocation, metrics unchanged."""
+    def running_without_cards(self, *, handed_to_hami: bool = False) -> Pod:
+        """Wait until the pod runs, and assert that HAMi gave it nothing: no trace, no allocation, metrics unchanged.
+
+        ``handed_to_hami`` for a pod with ``gpu: 0``: HAMi binds it, which leaves phase and time (HAMi 2.10.0, Bind).
+        """
         self._wait(
             lambda: (
                 observe.is_ready(self.current or {}) or observe.phase(self.current or {}) in {"Failed", "Succeeded"}
@@ -108,8 +114,10 @@ class Pod:
         pod = self.current or {}
         if observe.phase(pod) != "Running":
             raise self._failure("phase Running", observe.state_line(pod))
-        notes = [key for key in observe.hami_annotations(pod) if key.startswith("hami.io/vgpu-")]
-        require(not notes, "no annotation hami.io/vgpu-*", notes, where=repr(self))
+        traces = observe.traces(pod, self.submitted)
+        if handed_to_hami:
+            traces = [trace for trace in traces if not trace.startswith("hami.io/bind-")]
+        require(not traces, "no annotation and no label hami.io/*", traces, where=repr(self))
         self._require_leased(pod)
         self._hami.require_accounting(f"while {self.name} runs without cards")
         return self
@@ -134,12 +142,15 @@ class Pod:
         if self._bound() or refused is None:
             raise self._failure(f"still refused: {reason}", observe.state_line(pod))
         seen = parse_failed_scheduling(refused[1])
-        wanted = (nodes, reason)
+        # What kube-scheduler says of nodes that it did not even offer to HAMi.
+        told = [entry for entry in seen.reasons if not entry[1].startswith("node(s) ")]
         require(
-            wanted in seen.reasons, f"{nodes} node(s) with {reason}", refused[1], where=f"{self!r} condition PodScheduled",
+            told == [(nodes, reason)], f"{nodes} node(s) with {reason}", refused[1], where=f"{self!r} condition PodScheduled",
             timeline=self.timeline(), events=event_rows(self.events),
         )  # fmt: skip
-        baseline.require_refusal(pod, self.events, reason, nodes)
+        candidates = self._hami.candidates(self)
+        require(len(candidates) == nodes, f"{nodes} candidates", candidates, where=repr(self))
+        baseline.require_refusal(pod, self.submitted, self.events, reason, candidates)
         self._hami.require_accounting(f"while {self.name} is refused")
         return self
 
