@@ -62,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     settings = settings_module.resolve(config)
     config.stash[SETTINGS] = settings
-    config.stash[DESELECTED] = []
+    nothing: list[pytest.Item] = []
+    config.stash[DESELECTED] = nothing
     config.stash[RUN_ID] = settings["run-id"] or os.urandom(4).hex()
     if "option" in {settings.source(name) for name in ("fleet", "mutant", "release")}:
         from pytest_hami.run import validate

@@ -3,6 +3,9 @@
 import pytest
 
 from pytest_hami.checks import Capability, Layer, check
+from pytest_hami.contract import metrics
+from pytest_hami.expect.failures import require_equal
+from pytest_hami.expect.podspec import Container
 
 NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
 REASONS = '[.pods[] | select(.refused != "") | {name, refused}]'
@@ -27,6 +30,14 @@ def test_share_one_gpu(hami, hami_gpus, leaver):
     caches = {tenant.env()["CUDA_DEVICE_MEMORY_SHARED_CACHE"] for tenant in tenants}
     assert len(caches) == 3, f"expected three cache paths, seen {caches}"
     hami.usage(card).equals(memory=12_288, cores=75, shares=3)
+    told = {s.name: s.value for s in hami.samples() if dict(s.labels).get("device_uuid") == card.uuid}
+    require_equal(
+        {metrics.MEMORY_RATIO: 0.3, metrics.OVERVIEW: 12_884_901_888.0},
+        {name: told.get(name) for name in (metrics.MEMORY_RATIO, metrics.OVERVIEW)},
+        f"metrics of card {card.uuid} with three tenants",
+    )
+    for tenant in tenants:
+        hami.require_devices(tenant)
     hami.pod(on=card, memory=1, cores=26).pending("1/2 CardInsufficientCore, 1/2 CardUuidMismatch").delete()
     hami.pod(on=card, memory=1, cores=25).running().delete()
     tenants[leaver].delete()
@@ -101,12 +112,20 @@ def test_reject_memory(hami, hami_node, where):
 )
 @pytest.mark.parametrize("asked", [101, 150])
 def test_core_clamp(hami, hami_gpu, asked):
+    pod = hami.pod(on=hami_gpu, memory=1024, cores=asked)
     with hami.known("cores-above-100") as cores:
-        pod = hami.pod(on=hami_gpu, memory=1024, cores=asked).running(memory=1024, cores=cores)
-        assert pod.stored["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucores"] == str(asked)
-        hami.usage(hami_gpu).equals(memory=1024, cores=cores, shares=1)
-        hami.pod(on=hami_gpu, memory=1, cores=1).pending("1/2 CardInsufficientCore, 1/2 CardUuidMismatch").delete()
+        seen = pod.placed_or_refused()
+        require_equal({"cores": cores}, {"cores": seen}, f"cores that a pod which asks for {asked} is given")
+    assert pod.stored["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpucores"] == str(asked)
+    pod.running(memory=1024, cores=cores)
+    hami.usage(hami_gpu).equals(memory=1024, cores=cores, shares=1)
+    hami.pod(on=hami_gpu, memory=1, cores=1).pending("1/2 CardInsufficientCore, 1/2 CardUuidMismatch").delete()
     pod.delete()
+    negative = {"nvidia.com/gpucores": "-1"}
+    hami.denied_by_kubernetes(
+        "must be greater than or equal to 0", code=422, on=hami_gpu, count=None,
+        spec={"containers": [Container(limits=negative).manifest()]},
+    )  # fmt: skip
     hami.pod(on=hami_gpu, memory=1024, cores=100).running(memory=1024, cores=100)
 
 
@@ -211,7 +230,7 @@ def test_exclusive(hami, hami_node, hami_gpus, held, asked, reason):
     needs=NEEDS | {Capability.RECONFIGURE},
     jq="[.usage[-1]?]",
 )
-@pytest.mark.parametrize("split", [2, 10])
+@pytest.mark.parametrize("split", [2, 4, 10])
 def test_share_count(hami, hami_node, split):
     if split != 10:
         hami.configure_node(hami_node, devicesplitcount=split)
@@ -224,5 +243,7 @@ def test_share_count(hami, hami_node, split):
     waiting = [hami.pod(on=card, memory=64, cores=1).pending(reason) for _ in range(2)]
     hami.pod(on=hami_node, memory=64, cores=1).running(cards=[other.uuid]).delete()
     tenants[0].delete()
-    hami.one_of(waiting).running(memory=64, cores=1, cards=[card.uuid])
+    taken = hami.one_of(waiting).running(memory=64, cores=1, cards=[card.uuid])
+    (left,) = (pod for pod in waiting if pod is not taken)
+    left.pending(reason)
     hami.usage(card).equals(memory=64 * split, cores=split, shares=split)

@@ -4,13 +4,34 @@ import pytest
 
 from pytest_hami.checks import Capability, Layer, check
 from pytest_hami.contract.events import FilterSucceeded, parse_event
+from pytest_hami.expect.failures import require_equal
 from pytest_hami.expect.observe import with_reason
 
 NEEDS = {Capability.FILTER, Capability.BIND, Capability.ALLOCATE, Capability.SCHEDULER_METRICS}
 CARD_POLICY = "hami.io/gpu-scheduler-policy"
 NODE_POLICY = "hami.io/node-scheduler-policy"
 CHOICES = '[.pods[] | {name, node, selection, allocated: .annotations["hami.io/vgpu-devices-allocated"], events}]'
+# Of two loads the first is the heavier one in the sum, and in one dimension alone: (tenants, MiB, percent of each).
+DIMENSIONS = {
+    "by-memory": ((1, 30_000, 1), (3, 64, 5)),
+    "by-cores": ((1, 64, 90), (2, 8_000, 1)),
+    "by-shares": ((6, 64, 1), (1, 9_000, 10)),
+}
+LOADS = pytest.mark.parametrize("loads", [None, *DIMENSIONS.values()], ids=["one-load", *DIMENSIONS])
 LOADED = pytest.mark.parametrize("loaded", [0, 1], ids=["first-loaded", "second-loaded"])
+
+
+def load(hami, loads):
+    """Fill cards or nodes with tenants; on a node all of them share its first card."""
+    for target, (tenants, memory, cores) in loads.items():
+        card = target.cards[0] if hasattr(target, "cards") else target
+        for _ in range(tenants):
+            hami.pod(on=card, memory=memory, cores=cores).running(memory=memory, cores=cores)
+
+
+def require_node(pod, node):
+    """Assert the node that a pod was given."""
+    require_equal({"node": node.name}, {"node": pod.node}, f"{pod!r} node, chosen by policy")
 
 
 def scores(pod):
@@ -30,8 +51,14 @@ def scores(pod):
     jq=CHOICES,
 )
 @LOADED
-def test_gpu_binpack(hami, hami_node, loaded):
+@LOADS
+def test_gpu_binpack(hami, hami_node, loads, loaded):
     fuller, emptier = hami_node.cards[loaded], hami_node.cards[1 - loaded]
+    if loads:
+        load(hami, {fuller: loads[0], emptier: loads[1]})
+        pod = hami.pod(on=hami_node, memory=64, cores=1, annotations={CARD_POLICY: "binpack"})
+        pod.running(memory=64, cores=1, cards=[fuller.uuid])
+        return
     hami.pod(on=fuller, memory=8192, cores=20).running()
     for _ in range(2):
         hami.pod(on=hami_node, memory=1024, cores=5, annotations={CARD_POLICY: "binpack"}).running(cards=[fuller.uuid])
@@ -48,10 +75,18 @@ def test_gpu_binpack(hami, hami_node, loaded):
     needs=NEEDS,
     jq=CHOICES,
 )
-@pytest.mark.parametrize("policy", ["spread", "tidy", None], ids=["spread", "unknown-word", "default"])
+@pytest.mark.parametrize(
+    "policy", ["spread", "tidy", None, "over-global"], ids=["spread", "unknown-word", "default", "over-global"]
+)
 @LOADED
 def test_gpu_spread(hami, hami_node, policy, loaded):
     fuller, emptier = hami_node.cards[loaded], hami_node.cards[1 - loaded]
+    if policy == "over-global":
+        hami.configure_scheduler(flags={"gpu-scheduler-policy": "binpack"})
+        hami.pod(on=fuller, memory=8192, cores=20).running()
+        hami.pod(on=hami_node, memory=1024, cores=5).running(cards=[fuller.uuid])
+        hami.pod(on=hami_node, memory=1024, cores=5, annotations={CARD_POLICY: "spread"}).running(cards=[emptier.uuid])
+        return
     notes = {CARD_POLICY: policy} if policy else {}
     hami.pod(on=fuller, memory=8192, cores=20).running()
     hami.pod(on=hami_node, memory=20_480, cores=50, annotations=notes).running(cards=[emptier.uuid])
@@ -67,20 +102,34 @@ def test_gpu_spread(hami, hami_node, policy, loaded):
     needs=NEEDS | {Capability.MULTI_NODE},
     jq=CHOICES,
 )
-@pytest.mark.parametrize("policy", ["binpack", "tidy", None], ids=["binpack", "unknown-word", "default"])
+@pytest.mark.parametrize(
+    "policy",
+    ["binpack", "tidy", None, "over-global", *DIMENSIONS.values()],
+    ids=["binpack", "unknown-word", "default", "over-global", *DIMENSIONS],
+)
 @LOADED
 def test_node_binpack(hami, hami_nodes, policy, loaded):
     fuller, emptier = hami_nodes[loaded], hami_nodes[1 - loaded]
+    if policy == "over-global":
+        hami.configure_scheduler(flags={"node-scheduler-policy": "spread"})
+        hami.pod(on=fuller, memory=8192, cores=20).running()
+        notes = {NODE_POLICY: "binpack"}
+        require_node(hami.pod(memory=1024, cores=5, annotations=notes).running(memory=1024, cores=5), fuller)
+        require_node(hami.pod(memory=1024, cores=5).running(memory=1024, cores=5), emptier)
+        return
+    if isinstance(policy, tuple):
+        load(hami, {fuller: policy[0], emptier: policy[1]})
+        require_node(hami.pod(memory=64, cores=1).running(memory=64, cores=1), fuller)
+        return
     notes = {NODE_POLICY: policy} if policy else {}
     hami.pod(on=fuller, memory=8192, cores=20).running()
     pod = hami.pod(memory=1024, cores=5, annotations=notes).running(memory=1024, cores=5)
-    assert pod.node == fuller.name
+    require_node(pod, fuller)
     seen = scores(pod)
     assert seen[fuller.name] > seen[emptier.name], f"expected the chosen node to have the higher score, seen {seen}"
     hami.pod(on=fuller, count=2, memory=20_000).running()
     hami.pod(on=fuller, memory=10_000).running()
-    late = hami.pod(memory=30_000, annotations=notes).running(memory=30_000)
-    assert late.node == emptier.name
+    require_node(hami.pod(memory=30_000, annotations=notes).running(memory=30_000), emptier)
 
 
 @check(
@@ -103,3 +152,5 @@ def test_node_spread(hami, hami_nodes, cards, loaded):
     pod = hami.pod(memory=1024, cores=5, annotations=notes).running(memory=1024, cores=5, cards=[chosen.uuid])
     seen = scores(pod)
     assert seen[emptier.name] < seen[fuller.name], f"expected the chosen node to have the lower score, seen {seen}"
+    hami.pod(on=emptier, count=2, memory=33_000).running()
+    require_node(hami.pod(memory=20_000, annotations=notes).running(memory=20_000), fuller)

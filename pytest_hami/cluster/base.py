@@ -115,8 +115,8 @@ class Cluster(ABC):
         """Restart a part and wait until it serves again. Raises ClusterUnavailable."""
 
     @abstractmethod
-    def configure_scheduler(self, device_config: Mapping[str, Any]) -> None:
-        """Restart the HAMi scheduler with these device-config values (none = defaults)."""
+    def configure_scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
+        """Restart the HAMi scheduler with these device-config values and command-line flags (none = defaults)."""
 
     @abstractmethod
     def configure_node(self, node: str, config: Mapping[str, Any]) -> None:

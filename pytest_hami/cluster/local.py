@@ -191,9 +191,11 @@ class LocalCluster(Cluster):
         self.command("restart", part=part)
         self.poke()
 
-    def configure_scheduler(self, device_config: Mapping[str, Any]) -> None:
-        """Restart the HAMi scheduler with another device-config."""
-        self.command("reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags={})
+    def configure_scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
+        """Restart the HAMi scheduler with another device-config and other flags."""
+        self.command(
+            "reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags=dict(flags)
+        )
         self.poke()
 
     def configure_node(self, node: str, config: Mapping[str, Any]) -> None:

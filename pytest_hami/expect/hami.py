@@ -223,10 +223,17 @@ class Hami:
         self.client.delete("ResourceQuota", name, where)
         self._await_quota(where, dict.fromkeys(key.removeprefix("limits.") for key in QUOTA_KEYS))
 
-    def quota_used(self, resource: str, namespace: str | None = None) -> int:
-        """Return what HAMi counts against a namespace: MiB for gpumem, percent for gpucores."""
-        found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
-        return int(found.get((namespace or self.namespace, resource), (0, None))[0])
+    def require_quota_used(self, **expected: int) -> None:
+        """Assert what HAMi counts against the namespace: ``gpumem`` in MiB, ``gpucores`` in percent. Raises ClaimFailed."""
+        from pytest_hami.kube.wait import WaitTimeout, poll
+
+        def seen() -> dict[str, int]:
+            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
+            return {key: int(found.get((self.namespace, f"nvidia.com/{key}"), (-1, None))[0]) for key in expected}
+
+        with suppress(WaitTimeout):
+            poll(lambda: seen() == expected, timeout=self.timing.settle, missing=lambda: "the quota's use")
+        require_equal(expected, seen(), f"metric hami_resource_quota_used of namespace {self.namespace}")
 
     def other_namespace(self, suffix: str, labels: Mapping[str, str] | None = None) -> str:
         """Create another namespace for this test and return its name."""
@@ -324,10 +331,10 @@ class Hami:
         if expectation.is_deviation:
             self.deviations.append(expectation)
 
-    def configure_scheduler(self, **device_config: Any) -> None:
-        """Restart the HAMi scheduler with device-config values; restored after the test."""
+    def configure_scheduler(self, flags: Mapping[str, str] | None = None, **device_config: Any) -> None:
+        """Restart the HAMi scheduler with command-line flags and device-config values; restored after the test."""
         self._restore.append("")
-        self.cluster.configure_scheduler(device_config)
+        self.cluster.configure_scheduler(device_config, flags or {})
         self.device_config = DeviceConfig.from_dict(device_config)
 
     def configure_node(self, node: LeasedNode, **config: Any) -> None:
@@ -335,6 +342,24 @@ class Hami:
         self._restore.append(node.name)
         self._scaled[node.name] = float(config.get("devicememoryscaling", 1.0))
         self.cluster.configure_node(node.name, config)
+        self.require_shares(node)
+
+    def require_shares(self, node: LeasedNode) -> None:
+        """Assert that a node advertises, in capacity and allocatable, the sum of its cards' shares. Raises ClaimFailed."""
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        def seen() -> dict[str, str]:
+            status = (self.journal.find("Node", None, node.name) or {}).get("status") or {}
+            return {key: str((status.get(key) or {}).get("nvidia.com/gpu")) for key in ("capacity", "allocatable")}
+
+        def expected() -> dict[str, str]:
+            return dict.fromkeys(("capacity", "allocatable"), str(sum(d.count for d in self.registered(node.name))))
+
+        with suppress(WaitTimeout):
+            wait_until(
+                self.journal, lambda: seen() == expected(), timeout=self.timing.settle, missing=lambda: "shares of the node"
+            )
+        require_equal(expected(), seen(), f"node {node.name} nvidia.com/gpu")
 
     def registered(self, node: str) -> tuple[register.Device, ...]:
         """Return the cards that a node's annotation registers. Raises ClaimFailed for a malformed one."""
@@ -369,8 +394,11 @@ class Hami:
             expected = baseline.expected_env(
                 shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level
             )
-            container = next(c for c in pod.stored["spec"]["containers"] if c["name"] == name)
+            # As submitted: what the webhook adds to a container with cards is the core policy and nothing else.
+            container = next(c for c in pod.submitted["spec"]["containers"] if c["name"] == name)
             expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})
+            if self.device_config.gpu_core_policy not in {"", "default"}:
+                expected["GPU_CORE_UTILIZATION_POLICY"] = self.device_config.gpu_core_policy
             env = pod.env(name)
             require_equal(expected, baseline.env_of_interest(env), f"{pod!r} container {name} env")
             cache = env.get(baseline.CACHE, "absent")
@@ -448,7 +476,7 @@ class Hami:
             if node:
                 self.cluster.configure_node(node, {})
             else:
-                self.cluster.configure_scheduler({})
+                self.cluster.configure_scheduler({}, {})
 
     def clean_up(self) -> None:
         """Remove everything, restore, and assert that accounting and locks are as before. Raises ClaimFailed."""

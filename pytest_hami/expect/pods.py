@@ -122,6 +122,23 @@ class Pod:
         self._hami.require_accounting(f"while {self.name} runs without cards")
         return self
 
+    def placed_or_refused(self) -> int | str:
+        """Wait for the first decision about this pod; return the cores of its first card, or the reason of the refusal.
+
+        Raises ClaimFailed when there is none, or when the allocation cannot be read.
+        """
+        self._wait(
+            lambda: self._bound() or observe.unschedulable(self.current or {}), "a decision", self._hami.timing.place
+        )
+        refused = observe.unschedulable(self.current or {})
+        if refused is not None and not self._bound():
+            return refused[1]
+        try:
+            (share, *_), *_ = parse_groups(self.current or {})
+        except ValueError as error:
+            raise self._failure("a well-formed allocation", str(error)) from None
+        return share.cores
+
     def pending(self, reason: str, *, nodes: int = 1) -> Pod:
         """Wait until the pod is refused for ``reason`` on ``nodes`` nodes, force one more try, assert baseline BP.
 

@@ -71,7 +71,7 @@ class KubeClient:
         from kubernetes.config.config_exception import ConfigException
 
         configuration = client.Configuration()
-        load = config.load_kube_config if isinstance(kubeconfig, str) else config.load_kube_config_from_dict
+        load: Any = config.load_kube_config if isinstance(kubeconfig, str) else config.load_kube_config_from_dict
         try:
             load(
                 kubeconfig if isinstance(kubeconfig, str) else dict(kubeconfig),

@@ -176,7 +176,8 @@ class Journal:
                 if self._stopping.is_set():
                     stream.close()
                     return
-                failing_since = self._answers(kind)
+                self._answers(kind)
+                failing_since = None
                 for event in stream:
                     version = self._take(kind, event, version)
                     if not version:
