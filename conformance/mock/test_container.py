@@ -35,6 +35,7 @@ def test_multi_gpu(hami, hami_node, case):
         return
     pod = hami.pod(on=hami_node, count=2, memory=4096, cores=25)
     pod.running(memory=4096, cores=25, cards=[first.uuid, second.uuid])
+    hami.require_devices(pod)
     assert [len(group) for group in pod.groups] == [2], f"expected one group of two cards, seen {pod.groups}"
     assert pod.env()["NVIDIA_VISIBLE_DEVICES"].split(",") == list(pod.cards)
     assert hami.nvml_view(pod) == [(index, uuid, 4096) for index, uuid in enumerate(pod.cards)]
@@ -61,6 +62,11 @@ def test_multi_container(hami, hami_node, case):
     sizes = {name: [(share.memory, share.cores) for share in shares] for name, shares in pod.shares.items() if shares}
     require_equal({"small": [(2048, 10)], "large": [(4096, 20)]}, sizes, "cards of each container")
     assert len(set(pod.cards)) == (1 if packed else 2)
+    for name, size in (("small", 2048), ("large", 4096)):
+        (share,) = pod.shares[name]
+        require_equal({"view": [(0, share.uuid, size)]}, {"view": hami.nvml_view(pod, name)}, f"{pod!r} {name} NVML")
+        hami.require_hook(pod, name)
+        hami.require_devices(pod, name)
     if packed:
         (card,) = (card for card in hami_node.cards if card.uuid in pod.cards)
         hami.usage(card).equals(memory=6144, cores=30, shares=2)

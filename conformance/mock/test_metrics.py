@@ -35,13 +35,31 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
         require(seen == hami_cluster.release, hami_cluster.release, seen, where="hami_build_info version")
         return
     before = series(hami)
+    if case == "labels":
+        hami.quota({"limits.nvidia.com/gpumem": "8192"})
     pod = hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25)
     if case == "labels":
         wrong = metrics.contract_violations(hami.samples(), hami.traits.release)
         require(not wrong, "the promised metric names and label sets", wrong, where="/metrics of the HAMi scheduler")
+        wrong = metrics.type_violations(hami_cluster.scheduler_metrics())
+        require(not wrong, "a gauge for every name", wrong, where="/metrics of the HAMi scheduler")
+        by_uuid = {device.id: device for node in hami.nodes if node.cards for device in hami.registered(node.name)}
+        for sample in hami.samples():
+            labels = dict(sample.labels)
+            device = by_uuid.get(labels.get("device_uuid"))
+            if device is None or labels.get("node") not in hami.node_names:
+                continue
+            promised = {
+                "device_index": str(device.index), "device_type": device.type, "device_cores": str(device.devcore),
+                "device_memory_limit": str(device.devmem),
+            }  # fmt: skip
+            seen = {key: value for key, value in labels.items() if key in promised}
+            require_equal({key: promised[key] for key in seen}, seen, f"labels of {sample.name} of card {device.id}")
         return
     during = series(hami)
-    moved = {key: (before.get(key), value) for key, value in during.items() if before.get(key) != value}
+    moved = {
+        key: (before.get(key), during.get(key)) for key in {*before, *during} if before.get(key) != during.get(key)
+    }
     key = (card.node, card.uuid)
     require_equal(
         {

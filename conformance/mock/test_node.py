@@ -44,6 +44,13 @@ def test_device_registration(hami, hami_nodes, case):
                 seen = [device for device in registered[node.name] if device.id == card.uuid]
                 require(seen == [expected], str(expected), seen, where=f"node {node.name} {observe.REGISTER}")
             require(len(registered[node.name]) == 2, "2 cards", registered[node.name], where=f"node {node.name}")
+        hami.samples()
+        again = {node.name: hami.registered(node.name) for node in hami_nodes}
+        require(again == registered, "the same cards after another register run", again, where=observe.REGISTER)
+        for node in hami_nodes:
+            text = observe.annotations(hami.journal.find("Node", None, node.name)).get(observe.HANDSHAKE, "absent")
+            fits = re.fullmatch(r"Requesting_\d{4}[.-]\d{2}[.-]\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d+)?Z?", text)
+            require(fits is not None, "Requesting_<time>", text, where=f"node {node.name} {observe.HANDSHAKE}")
         uuids = [device.id for devices in registered.values() for device in devices]
         require(len(set(uuids)) == 4 and all(map(UUID.fullmatch, uuids)), "4 distinct card UUIDs", uuids)
     elif case == "allocatable":
@@ -63,8 +70,8 @@ def test_device_registration(hami, hami_nodes, case):
         (plain,) = (node for node in hami.nodes if not node.cards)
         notes = observe.annotations(found[plain.name])
         require(observe.REGISTER not in notes, f"no {observe.REGISTER}", notes, where=f"node {plain.name}")
-        seen = found[plain.name]["status"].get("allocatable", {}).get("nvidia.com/gpu")
-        require(seen is None, "no nvidia.com/gpu in allocatable", seen, where=f"node {plain.name}")
+        seen = {k: found[plain.name]["status"].get(k, {}).get("nvidia.com/gpu") for k in ("capacity", "allocatable")}
+        require_equal({"capacity": None, "allocatable": None}, seen, f"node {plain.name} nvidia.com/gpu")
 
 
 @check(
@@ -84,13 +91,19 @@ def test_restart_recovery(hami, hami_cluster, hami_gpus, part, waiting):
     reason = "1/2 CardInsufficientMemory, 1/2 CardUuidMismatch"
     queued = hami.pod(on=card, memory=20_000).pending(reason) if waiting else None
     before = (holder.uid, observe.annotations(holder.current)[observe.ALLOCATED])
+    registered = hami.registered(card.node)
     hami_cluster.restart(part)
+    require(hami.registered(card.node) == registered, str(registered), hami.registered(card.node), where=observe.REGISTER)
+    hami.require_shares(hami.nodes_by_name[card.node])
     hami.usage(card).equals(memory=30_000, cores=10, shares=1)
     hami.usage(other).equals(memory=0, cores=0, shares=0)
     after = (holder.current["metadata"]["uid"], observe.annotations(holder.current)[observe.ALLOCATED])
     require(before == after, str(before), after, where="UID and allocation across the restart")
     restarts = [status["restartCount"] for status in holder.current["status"]["containerStatuses"]]
     require(restarts == [0], "no restart of the container", restarts)
+    holder.forget_env()
+    hami.require_env(holder)
+    hami.require_hook(holder)
     hami.pod(on=card, memory=10_961).pending(reason).delete()
     hami.pod(on=card, memory=10_960).running(memory=10_960).delete()
     if queued:
@@ -110,7 +123,7 @@ def test_restart_recovery(hami, hami_cluster, hami_gpus, part, waiting):
 @pytest.mark.parametrize("case", ["single", "two-tenants", "shrink-back"])
 def test_memory_oversubscription(hami, hami_nodes, case):
     node, untouched = hami_nodes
-    card, _ = node.cards
+    card, other = node.cards
     before = hami.pod(on=card, memory=1000, cores=5).running(memory=1000)
     assert "CUDA_OVERSUBSCRIBE" not in before.env()
     hami.configure_node(node, devicememoryscaling=2.0)
@@ -121,7 +134,8 @@ def test_memory_oversubscription(hami, hami_nodes, case):
         "registered MiB",
     )  # fmt: skip
     limits = metrics.card_usage(hami.samples())
-    assert limits[(node.name, card.uuid)].memory_limit == 85_899_345_920
+    seen = limits[(node.name, card.uuid)].memory_limit
+    require_equal({"bytes": 85_899_345_920}, {"bytes": seen}, f"{metrics.MEMORY_LIMIT} of card {card.uuid}")
     if case == "single":
         pod = hami.pod(on=card, memory=61_440, cores=10).running(memory=61_440)
         assert pod.env()["CUDA_OVERSUBSCRIBE"] == "true"
@@ -137,4 +151,8 @@ def test_memory_oversubscription(hami, hami_nodes, case):
         hami.configure_node(node)
         hami.usage(card).equals(memory=62_440, cores=15, shares=2)
         hami.pod(on=card, memory=1).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")
+        require_equal(
+            {"MiB": [40_960, 40_960]}, {"MiB": [d.devmem for d in hami.registered(node.name)]}, "registered after the shrink"
+        )
+        hami.pod(on=other, memory=40_960, cores=5).running(memory=40_960)
     assert before.current["status"]["containerStatuses"][0]["restartCount"] == 0

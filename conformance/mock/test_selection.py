@@ -26,6 +26,7 @@ REASONS = '[.pods[] | select(.refused != "") | {name, selection, refused}]'
         pytest.param("A100", 0, id="a100"),
         pytest.param("t4", 1, id="lower-case"),
         pytest.param("H100, T4", 1, id="list"),
+        pytest.param("00-SXM", 0, id="part-of-a-word"),
         pytest.param("", 0, id="empty-is-no-constraint-a100"),
         pytest.param(" ", 1, id="blank-is-no-constraint-t4"),
     ],
@@ -69,7 +70,7 @@ def test_type_mismatch(hami, hami_node, words):
     fleet="mixed",
     jq=ALLOCATIONS,
 )
-@pytest.mark.parametrize(("word", "denied"), [("A100", 0), ("T4", 1), ("tesla", 1)])
+@pytest.mark.parametrize(("word", "denied"), [("A100", 0), ("T4", 1), ("tesla", 1), ("H100, T4", 1)])
 def test_type_deny(hami, hami_nodes, word, denied):
     avoided, left = hami_nodes[denied], hami_nodes[1 - denied]
     hami.pod(on=avoided.cards[0], memory=4096, cores=20).running()
@@ -105,7 +106,8 @@ def test_uuid_allow(hami, hami_nodes, case):
     elif case == "blanks":
         hami.pod(on=node, memory=1024, annotations={key: f" {first.uuid} , GPU-0 "}).running(cards=[first.uuid])
     elif case == "unknown":
-        hami.pod(on=node, memory=1024, annotations={key: first.uuid.lower()}).pending("2/2 CardUuidMismatch")
+        for near in (first.uuid.lower(), first.uuid[:-1]):
+            hami.pod(on=node, memory=1024, annotations={key: near}).pending("2/2 CardUuidMismatch")
         hami.pod(on=node, memory=1024, annotations={key: first.uuid}).running(cards=[first.uuid])
     elif case == "full":
         hami.pod(on=first, memory=40_960, cores=0).running()
@@ -134,6 +136,9 @@ def test_uuid_deny(hami, hami_node, case):
     if case == "both":
         pod = hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid}, {second.uuid}"})
         pod.pending("2/2 CardUuidMismatch")
+        both = {key: first.uuid, "nvidia.com/use-gpuuuid": first.uuid}
+        hami.pod(on=hami_node, memory=1024, annotations=both).pending("2/2 CardUuidMismatch")
+        hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid[:-1]},GPU-0"}).running(memory=1024)
         return
     denied, left = (first, second) if case == "first" else (second, first)
     for _ in range(3):
@@ -151,7 +156,7 @@ def test_uuid_deny(hami, hami_node, case):
     needs=NEEDS | {Capability.MULTI_NODE},
     jq=ALLOCATIONS,
 )
-@pytest.mark.parametrize("way", ["node-selector", "affinity"])
+@pytest.mark.parametrize("way", ["node-selector", "affinity", "affinity-not-in"])
 @pytest.mark.parametrize("target", [0, 1], ids=["w1", "w2"])
 def test_node_selection(hami, hami_nodes, way, target):
     node, other = hami_nodes[target], hami_nodes[1 - target]
@@ -159,9 +164,10 @@ def test_node_selection(hami, hami_nodes, way, target):
     if way == "node-selector":
         pod = hami.pod(on=node, memory=1024, cores=10)
     else:
-        term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node.name]}]}
+        operator, named = ("In", node.name) if way == "affinity" else ("NotIn", other.name)
+        term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": operator, "values": [named]}]}
         rule = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-        pod = hami.pod(memory=1024, cores=10, spec={"affinity": rule})
+        pod = hami.pod(memory=1024, cores=10, spec={"affinity": rule}, candidates=[node])
     pod.running(memory=1024, cores=10)
     assert pod.node == node.name
     assert set(pod.cards) < {card.uuid for card in node.cards}

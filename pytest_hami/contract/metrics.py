@@ -243,6 +243,17 @@ def contract_violations(samples: Iterable[Sample], release: Release) -> list[str
     return sorted(wrong)
 
 
+def type_violations(text: str) -> list[str]:
+    """Return the names of HAMi's own series that are no gauge, one line each."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        families = list(text_string_to_metric_families(text))
+    except (ValueError, IndexError, KeyError) as error:
+        raise MetricsError(f"not an exposition of metrics: {str(error)[:200]}") from None
+    return sorted(f"{f.name} is a {f.type}" for f in families if f.name.startswith("hami_") and f.type != "gauge")
+
+
 def monitor_violations(samples: Iterable[Sample]) -> list[str]:
     """Return what breaks the promised names and label sets of vGPUmonitor 2.10.0; empty when nothing does."""
     return sorted(_label_violations(samples, MONITOR_LABELS_2_10))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -128,6 +127,11 @@ class Hami:
         return frozenset(node.name for node in self.nodes)
 
     @property
+    def nodes_by_name(self) -> dict[str, LeasedNode]:
+        """The leased nodes by name."""
+        return {node.name: node for node in self.nodes}
+
+    @property
     def cards(self) -> tuple[LeasedCard, ...]:
         """All leased cards."""
         return tuple(card for node in self.nodes for card in node.cards)
@@ -145,10 +149,12 @@ class Hami:
         labels: Mapping[str, str] | None = None,
         spec: Mapping[str, Any] | None = None,
         namespace: str | None = None,
+        candidates: Sequence[LeasedNode] = (),
     ) -> Pod:
         """Create a pod: the given containers, or one that asks ``count`` cards of ``memory`` MiB and ``cores`` percent.
 
         ``on`` a card pins node and UUID, on a node pins the node; without it any leased node may be chosen.
+        ``candidates`` are the nodes that rules in ``spec``, such as an affinity, leave over.
         """
         body = self.manifest(
             *containers, on=on, memory=memory, cores=cores, count=count, percent=percent, init=init,
@@ -165,7 +171,7 @@ class Hami:
                 raise
             name = body["metadata"]["name"]
             raise ClaimFailed(Failure("the pod is admitted", str(error), where=f"create pod {name}")) from error
-        pod = Pod(self, body, created, started)
+        pod = Pod(self, body, created, started, tuple(node.name for node in candidates))
         self._pods.append(pod)
         return pod
 
@@ -273,16 +279,20 @@ class Hami:
         require(seen == expected, f"device nodes {expected}", seen, where=f"{pod!r} container {name} /dev")
 
     def nvml_view(self, pod: Pod, container: str | None = None) -> list[tuple[int, str, int]]:
-        """Return what NVML shows in a container: (index, UUID, total MiB) of each card."""
-        query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits"]
+        """Return what NVML shows in a container: (index, UUID, total MiB) of each card. Raises ClaimFailed."""
+        query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total,memory.free", "--format=csv,noheader,nounits"]
         result = pod.exec(query, container)
         require(result.code == 0, "exit code 0 of nvidia-smi", f"{result.code}: {result.stderr}", where=repr(pod))
         rows = [[field.strip() for field in line.split(",")] for line in result.stdout.splitlines() if line.strip()]
         require(
-            all(len(row) == 3 and row[0].isdigit() and row[2].isdigit() for row in rows),
-            "lines of index, uuid, total MiB", result.stdout[:500], where=f"nvidia-smi in {pod!r}",
+            all(len(row) == 4 and row[0].isdigit() and row[2].isdigit() and row[3].isdigit() for row in rows),
+            "lines of index, uuid, total MiB, free MiB", result.stdout[:500], where=f"nvidia-smi in {pod!r}",
         )  # fmt: skip
-        view = [(int(index), uuid, int(total)) for index, uuid, total in rows]
+        require(
+            all(int(free) <= int(whole) for *_, whole, free in rows), "free memory up to the total", rows,
+            where=f"nvidia-smi in {pod!r}",
+        )  # fmt: skip
+        view = [(int(index), uuid, int(whole)) for index, uuid, whole, _ in rows]
         self._notes.setdefault("nvml", []).extend(list(row) for row in view)
         return view
 
@@ -375,9 +385,7 @@ class Hami:
     def candidates(self, pod: Pod) -> list[str]:
         """Return the leased nodes that kube-scheduler offers to HAMi for a pod: those with cards that its selectors fit."""
         host = (pod.submitted["spec"].get("nodeSelector") or {}).get("kubernetes.io/hostname")
-        affinity = json.dumps(pod.submitted["spec"].get("affinity") or {})
-        named = [node.name for node in self.nodes if f'"{node.name}"' in affinity]
-        offered = [host] if host else named or [node.name for node in self.nodes]
+        offered = [host] if host else pod.offered or [node.name for node in self.nodes]
         return sorted(node.name for node in self.nodes if node.cards and node.name in offered)
 
     def scores(self, pod: Pod) -> dict[str, float]:

@@ -11,6 +11,7 @@ VGPU_TIME = "hami.io/vgpu-time"
 BIND_PHASE = "hami.io/bind-phase"
 VGPU_NODE = "hami.io/vgpu-node"
 REGISTER = "hami.io/node-nvidia-register"
+HANDSHAKE = "hami.io/node-handshake"
 LOCK = "hami.io/mutex.lock"
 HOSTILE_LIMIT = 4096
 

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 class Pod:
     """One created pod. The methods wait for a state and assert everything that belongs to it."""
 
-    def __init__(self, hami: Hami, submitted: Mapping[str, Any], created: Mapping[str, Any], started: float) -> None:
+    def __init__(
+        self,
+        hami: Hami,
+        submitted: Mapping[str, Any],
+        created: Mapping[str, Any],
+        started: float,
+        offered: tuple[str, ...] = (),
+    ) -> None:
+        self.offered = offered
         self._hami = hami
         self.submitted = submitted
         self.stored = created
@@ -233,6 +241,10 @@ class Pod:
             require(result.code == 0, "exit code 0 of env", f"{result.code}: {result.stderr}", where=repr(self))
             self._env[key] = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         return self._env[key]
+
+    def forget_env(self) -> None:
+        """Read the environment of every container anew the next time."""
+        self._env.clear()
 
     def evidence(self) -> dict[str, Any]:
         """Return what was observed of this pod, an allow-list of fields."""
