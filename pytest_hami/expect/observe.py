@@ -78,7 +78,7 @@ def filter_attempts(events: Iterable[Mapping[str, Any]]) -> int:
     """Return how often HAMi's filter ended without a node for a pod.
 
     HAMi 2.10.0 ends each such attempt with ``no available node, <N> nodes do not meet`` (pkg/scheduler/event.go); the
-    recorder counts repetitions.
+    recorder counts repetitions, and drops what goes beyond 25 events of one pod (client-go, spam filter).
     """
     return sum(
         int(e.get("count") or (e.get("series") or {}).get("count") or 1)
