@@ -166,6 +166,8 @@ class Run:
         try:
             self._cluster.start()
             if not self._provisioned:
+                # Watched from before the first pod, so that no history begins in the middle.
+                self._cluster.journal.news()
                 self._cluster.provision(self._fleets.values())
                 self._provisioned = True
         except Exception as error:

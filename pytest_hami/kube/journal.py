@@ -24,7 +24,8 @@ ODDITIES = 100
 class Observation:
     """One state of one object: monotonic seconds, ADDED, MODIFIED or DELETED, and the object.
 
-    ``synthetic`` marks what a relist showed after a watch could not go on: the state is true, the moment is not.
+    ``synthetic`` marks what a list showed, at the start or after a watch could not go on: the state is true, the moment
+    is not.
     """
 
     time: float
@@ -254,7 +255,6 @@ class Journal:
 
     def _relist(self, kind: str) -> str:
         found = self._client.list_raw(kind)
-        first = not self._threads
         items = found.get("items")
         listed = [self._sound(kind, item) for item in (items if isinstance(items, list) else [])]
         with self._condition:
@@ -262,7 +262,7 @@ class Journal:
             for object_ in filter(None, listed):
                 known = gone.pop(object_["metadata"]["uid"], None)
                 if known is None:
-                    self._record(kind, "ADDED", object_, synthetic=not first)
+                    self._record(kind, "ADDED", object_, synthetic=True)
                 elif known["metadata"].get("resourceVersion") != object_["metadata"].get("resourceVersion"):
                     self._record(kind, "MODIFIED", object_, synthetic=True)
             for object_ in gone.values():

@@ -343,7 +343,7 @@ class ApiServer:
         if old is None:
             body.setdefault("metadata", {})["name"] = target.name
             created = await self.create(target, body, dry_run(request))
-            created["metadata"]["managedFields"] = [fields]
+            created = {**created, "metadata": {**created["metadata"], "managedFields": [fields]}}
             return created, True
         new = patches.strategic(old, body)
         others = [entry for entry in old["metadata"].get("managedFields") or [] if entry["manager"] != manager]

@@ -71,7 +71,7 @@ class ServesEveryone(NodeRules):
         return True
 
 
-@_defect("cache-shared", "All containers of a node share one cache.", SERVER, "mock-03", "cache paths")
+@_defect("cache-shared", "All containers of a node share one cache.", SERVER, "mock-03", "SHARED_CACHE")
 class OneCache(NodeRules):
     def cache_name(self) -> str:
         return "shared.cache"

@@ -19,8 +19,10 @@ METRICS = "HAMi 2.10.0, cmd/scheduler/metrics.go"
 PODS = "HAMi 2.10.0, pkg/scheduler/scheduler.go (onAddPod, onUpdatePod, onDelPod)"
 
 
-def _defect(name: str, defect: str, source: str, caught_by: str, shows: str) -> Callable[[type[Any]], Mutant]:
-    return mutant(name, "hami-scheduler", defect, source=source, caught_by=caught_by, shows=shows)
+def _defect(
+    name: str, defect: str, source: str, caught_by: str, shows: str, outcome: str = "failed"
+) -> Callable[[type[Any]], Mutant]:
+    return mutant(name, "hami-scheduler", defect, source=source, caught_by=caught_by, shows=shows, outcome=outcome)
 
 
 # Admission
@@ -153,7 +155,7 @@ class CoresUncounted(Rules):
 
 
 @_defect("cores-not-clamped", "A request above 100 percent is not cut to one card.", FIT, "mock-07",
-         "CardInsufficientCore")  # fmt: skip
+         "CardInsufficientCore", "changed")  # fmt: skip
 class Unclamped(Rules):
     def clamp_cores(self, cores: int) -> int:
         return cores
@@ -247,7 +249,7 @@ class AvoidUuidIgnored(Rules):
 
 
 @_defect("offered-nodes-ignored", "The filter looks at every registered node, not at those that it was offered.",
-         "HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter)", "mock-25", "pod.node == node.name")  # fmt: skip
+         "HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter)", "mock-25", "nodes: expected 1, seen 2")  # fmt: skip
 class EveryNode(Rules):
     def candidates(self, offered: Sequence[str], registered: Iterable[str]) -> Sequence[str]:
         return sorted(registered)
@@ -325,7 +327,7 @@ class ForgetsPods(Rules):
 
 
 @_defect("positions-lost", "A share is written into the wrong container's position.",
-         "HAMi 2.10.0, pkg/device/devices.go (EncodePodSingleDevice)", "mock-21", "groups")  # fmt: skip
+         "HAMi 2.10.0, pkg/device/devices.go (EncodePodSingleDevice)", "mock-21", "groups", "changed")  # fmt: skip
 class KeepsEveryPosition(Rules):
     def pads(self, types: frozenset[str]) -> bool:
         return True
