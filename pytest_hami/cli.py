@@ -49,7 +49,9 @@ def _build(directory: Path) -> int:
     except OSError as error:
         return _usage(f"{error.filename or directory}: {error.strerror}")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        return _usage(f"{directory / 'events.jsonl'}: no stream of this version: {type(error).__name__} {one_line(error)}")
+        return _usage(
+            f"{directory / 'events.jsonl'}: no stream of this version: {type(error).__name__} {one_line(error)}"
+        )
     print(report.verdict.sentence)
     return 0
 
@@ -58,7 +60,6 @@ def _serve(arguments: argparse.Namespace) -> int:
     from pytest_hami.cluster import fleet as fleets
     from pytest_hami.cluster.base import ClusterUnavailable
     from pytest_hami.cluster.local import LocalCluster
-
     from pytest_hami.expect import expectations
 
     if not 0 <= arguments.port <= 65535:

@@ -348,7 +348,9 @@ class Run:
         for check in self._report.checks:
             why = next((case.reason for case in check.cases if case.reason), "")
             if check.outcome is not Outcome.NOT_RUN and (check.outcome is not Outcome.PASSED or why):
-                observed = f", {check.observed} of {len(check.cases)} cases" if check.observed < len(check.cases) else ""
+                observed = (
+                    f", {check.observed} of {len(check.cases)} cases" if check.observed < len(check.cases) else ""
+                )
                 text = f"{check.id} {check.outcome}{observed}: {check.title}" + (f" ({why})" if why else "")
                 reporter.write_line(one_line(text))
         reporter.write_line(self._report.verdict.sentence, bold=True)

@@ -88,8 +88,17 @@ def test_cpu_only_webhook(hami, hami_node, case):
 @pytest.mark.parametrize(
     "case",
     [
-        "memory", "cores", "percentage", "percentage-of-two", "two-cards", "zero", "deleted", "released", "restart",
-        "other-namespace", "native",
+        "memory",
+        "cores",
+        "percentage",
+        "percentage-of-two",
+        "two-cards",
+        "zero",
+        "deleted",
+        "released",
+        "restart",
+        "other-namespace",
+        "native",
     ],
 )
 def test_namespace_quota(hami, hami_node, case):
@@ -106,7 +115,9 @@ def test_namespace_quota(hami, hami_node, case):
         hami.require_quota_used(gpumem=8192)
         told = [dict(s.labels) for s in hami.samples() if s.name == metrics.QUOTA_USED]
         limits = {row["quota_name"]: row["limit"] for row in told if row["namespace"] == hami.namespace}
-        require_equal({"gpumem": "8192"}, {"gpumem": limits.get("nvidia.com/gpumem")}, f"label limit of {metrics.QUOTA_USED}")
+        require_equal(
+            {"gpumem": "8192"}, {"gpumem": limits.get("nvidia.com/gpumem")}, f"label limit of {metrics.QUOTA_USED}"
+        )
         first.delete()
         hami.pod(on=other, memory=4096).running()
         hami.require_quota_used(gpumem=8192)

@@ -93,7 +93,9 @@ def test_restart_recovery(hami, hami_cluster, hami_gpus, part, waiting):
     before = (holder.uid, observe.annotations(holder.current)[observe.ALLOCATED])
     registered = hami.registered(card.node)
     hami_cluster.restart(part)
-    require(hami.registered(card.node) == registered, str(registered), hami.registered(card.node), where=observe.REGISTER)
+    require(
+        hami.registered(card.node) == registered, str(registered), hami.registered(card.node), where=observe.REGISTER
+    )
     hami.require_shares(hami.nodes_by_name[card.node])
     hami.usage(card).equals(memory=30_000, cores=10, shares=1)
     hami.usage(other).equals(memory=0, cores=0, shares=0)
@@ -152,7 +154,9 @@ def test_memory_oversubscription(hami, hami_nodes, case):
         hami.usage(card).equals(memory=62_440, cores=15, shares=2)
         hami.pod(on=card, memory=1).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")
         require_equal(
-            {"MiB": [40_960, 40_960]}, {"MiB": [d.devmem for d in hami.registered(node.name)]}, "registered after the shrink"
+            {"MiB": [40_960, 40_960]},
+            {"MiB": [d.devmem for d in hami.registered(node.name)]},
+            "registered after the shrink",
         )
         hami.pod(on=other, memory=40_960, cores=5).running(memory=40_960)
     assert before.current["status"]["containerStatuses"][0]["restartCount"] == 0

@@ -193,7 +193,9 @@ def _node(raw: Any, fleet: str, where: str) -> FleetNode:
     for taint in taints:
         pair, _, effect = taint.rpartition(":")
         if effect not in EFFECTS or not _LABEL_KEY.fullmatch(pair.partition("=")[0]):
-            raise FleetError(f"{where}: taint {taint[:80]!r}: expected key=value:Effect, an effect of {', '.join(EFFECTS)}")
+            raise FleetError(
+                f"{where}: taint {taint[:80]!r}: expected key=value:Effect, an effect of {', '.join(EFFECTS)}"
+            )
     return FleetNode(raw["name"], tuple(cards), maps["labels"], maps["annotations"], tuple(taints))
 
 

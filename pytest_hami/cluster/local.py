@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_hami import __version__
 from pytest_hami.checks import Capability
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Part, PartState, Timing
-
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:

@@ -204,7 +204,9 @@ def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tupl
             uuid = labels.get("device_uuid", "")
             memory, cores = pod.get(uuid, (0, 0))
             value = _whole(sample)
-            pod[uuid] = (memory + _mib(value, sample.name), cores) if sample.name == VGPU_MEMORY else (memory, cores + value)
+            pod[uuid] = (
+                (memory + _mib(value, sample.name), cores) if sample.name == VGPU_MEMORY else (memory, cores + value)
+            )
     return found
 
 

@@ -159,13 +159,18 @@ def require_bind_protocol(pod: Mapping[str, Any], history: Sequence[Mapping[str,
     notes = observe.annotations(pod)
     times = {key: notes.get(key, "absent") for key in (observe.VGPU_TIME, observe.BIND_TIME)}
     require(all(text.isdigit() for text in times.values()), "two times in Unix seconds", times, where=where)
-    require(int(times[observe.VGPU_TIME]) <= int(times[observe.BIND_TIME]), "vgpu-time up to bind-time", times, where=where)
+    require(
+        int(times[observe.VGPU_TIME]) <= int(times[observe.BIND_TIME]), "vgpu-time up to bind-time", times, where=where
+    )
     if history is None:
         return
     states = [observe.annotations(state) for state in history]
     phases = [phase for state in states if (phase := state.get(observe.BIND_PHASE))]
     require(
-        list(dict.fromkeys(phases)) == ["allocating", "success"], "bind-phase allocating, then success", phases, where=where
+        list(dict.fromkeys(phases)) == ["allocating", "success"],
+        "bind-phase allocating, then success",
+        phases,
+        where=where,
     )
     first = next((state for state in states if observe.TO_ALLOCATE in state), {})
     require_equal(
@@ -217,10 +222,14 @@ def require_events(
     )
     wrong = {n: score for n, score in success.scores.items() if abs(score - candidates[n]) > ROUNDING}
     expected = {n: round(candidates[n], 2) for n in wrong}
-    require(not wrong, f"scores {expected}", wrong, where=f"pod {name} event FilteringSucceed", events=event_rows(events))
+    require(
+        not wrong, f"scores {expected}", wrong, where=f"pod {name} event FilteringSucceed", events=event_rows(events)
+    )
     failed = observe.with_reason(events, "BindingFailed")
     require(not failed, "no event BindingFailed", failed, where=f"pod {name}", events=event_rows(events))
-    require_origin(events, name, {"FilteringSucceed": "Normal", "BindingSucceed": "Normal", "FilteringFailed": "Warning"})
+    require_origin(
+        events, name, {"FilteringSucceed": "Normal", "BindingSucceed": "Normal", "FilteringFailed": "Warning"}
+    )
 
 
 def require_origin(events: Sequence[Mapping[str, Any]], pod: str, types: Mapping[str, str]) -> None:
@@ -256,7 +265,9 @@ def require_refusal(
     told = [row for row in rows if row["reason"] == "FailedScheduling" and text in row["message"]]
     require(bool(told), f"an event FailedScheduling with{text}", "none", where=where, events=rows)
     parsed = reasons.parse_node_reason(reason)
-    expected: set[object] = {FilterFailed(len(nodes), found.value, tuple(sorted(nodes))) for _, _, found in parsed.counts}
+    expected: set[object] = {
+        FilterFailed(len(nodes), found.value, tuple(sorted(nodes))) for _, _, found in parsed.counts
+    }
     expected.add(NoAvailableNode(len(nodes)))
     seen = {parse_event("FilteringFailed", message) for message in observe.with_reason(events, "FilteringFailed")}
     require(
@@ -276,8 +287,5 @@ def env_of_interest(env: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in env.items()
-        if (
-            key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE", "LD_PRELOAD"))
-            and key != CACHE
-        )
+        if (key.startswith(("CUDA_", "NVIDIA_VISIBLE", "LIBCUDA_", "GPU_CORE", "LD_PRELOAD")) and key != CACHE)
     }

@@ -25,7 +25,6 @@ from pytest_hami.expect.failures import (
 )
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
-
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
@@ -104,7 +103,9 @@ class Hami:
         self._namespaces = [namespace]
         self._create_namespace(namespace)
         found = metrics.card_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.USAGE_SERIES))
-        self._before = {uuid: Use(c.memory, c.cores, c.shares) for (node, uuid), c in found.items() if node in self.node_names}
+        self._before = {
+            uuid: Use(c.memory, c.cores, c.shares) for (node, uuid), c in found.items() if node in self.node_names
+        }
 
     @property
     def client(self) -> KubeClient:
@@ -367,7 +368,10 @@ class Hami:
 
         with suppress(WaitTimeout):
             wait_until(
-                self.journal, lambda: seen() == expected(), timeout=self.timing.settle, missing=lambda: "shares of the node"
+                self.journal,
+                lambda: seen() == expected(),
+                timeout=self.timing.settle,
+                missing=lambda: "shares of the node",
             )
         require_equal(expected(), seen(), f"node {node.name} nvidia.com/gpu")
 
@@ -425,9 +429,7 @@ class Hami:
         expected = {c.uuid: self._before.get(c.uuid, NOTHING) + held.get(c.uuid, NOTHING) for c in self.cards}
         self.require_use(expected, when, unless)
 
-    def require_use(
-        self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False
-    ) -> None:
+    def require_use(self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False) -> None:
         """Assert the metrics of the named cards and of the pods that hold any, giving HAMi the time of its snapshot.
 
         Raises ClaimFailed.
@@ -463,7 +465,9 @@ class Hami:
                 rows[row] = str(Use(card.memory, card.cores, card.shares))
         for (namespace, name), by_card in pods.items():
             if namespace in self._namespaces:
-                rows |= {f"{namespace}/{name} {u}": f"{memory} MiB, {cores} %" for u, (memory, cores) in by_card.items()}
+                rows |= {
+                    f"{namespace}/{name} {u}": f"{memory} MiB, {cores} %" for u, (memory, cores) in by_card.items()
+                }
         return rows
 
     def samples(self) -> tuple[metrics.Sample, ...]:
@@ -539,7 +543,9 @@ class Hami:
             poll(seen, timeout=self.timing.settle, missing=lambda: missing)
         except WaitTimeout:
             text = one_line([line for line in self.cluster.scheduler_metrics().splitlines() if namespace in line], 2000)
-            raise ClaimFailed(Failure(missing, text or "no series of this namespace", where="HAMi's /metrics")) from None
+            raise ClaimFailed(
+                Failure(missing, text or "no series of this namespace", where="HAMi's /metrics")
+            ) from None
 
     def _denied(self, code: int, containers: Sequence[Container], how: Mapping[str, Any], fits: Any, text: str) -> None:
         body = self.manifest(*containers, **how)

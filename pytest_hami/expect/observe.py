@@ -32,7 +32,9 @@ def traces(pod: Mapping[str, Any], submitted: Mapping[str, Any]) -> list[str]:
     for kind in ("annotations", "labels"):
         own = submitted.get("metadata", {}).get(kind) or {}
         stored = pod.get("metadata", {}).get(kind) or {}
-        found += [f"{key}={str(stored[key])[:200]}" for key in sorted(stored) if key.startswith("hami.io/") and key not in own]
+        found += [
+            f"{key}={str(stored[key])[:200]}" for key in sorted(stored) if key.startswith("hami.io/") and key not in own
+        ]
     return found
 
 

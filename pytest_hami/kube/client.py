@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pytest_hami.text import one_line
 from pytest_hami.kube.errors import ApiError, HostileInput, Unreachable
+from pytest_hami.text import one_line
 
 MAX_BYTES = 64 << 20
 NONCE = "pytest-hami.io/nonce"
@@ -237,7 +237,9 @@ class KubeClient:
         import tenacity
 
         def worth(error: BaseException) -> bool:
-            return (transport and isinstance(error, Unreachable)) or (isinstance(error, ApiError) and error.code in codes)
+            return (transport and isinstance(error, Unreachable)) or (
+                isinstance(error, ApiError) and error.code in codes
+            )
 
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(worth),

@@ -128,7 +128,9 @@ class Report:
         sentence = ", ".join(parts) + "."
         if self.partial:
             cases = [case for check in self.checks for case in check.cases]
-            sentence += f" Partial: {sum(case.outcome is not Outcome.NOT_RUN for case in cases)} of {len(cases)} cases ran."
+            sentence += (
+                f" Partial: {sum(case.outcome is not Outcome.NOT_RUN for case in cases)} of {len(cases)} cases ran."
+            )
         if not self.complete:
             outcome, sentence = "incomplete", f"The run did not come to its end: {sentence}"
         elif broken:

@@ -157,7 +157,9 @@ def test_410_inside_a_stream_is_followed_by_a_list(
     def fault(request: web.Request) -> Any:
         if "watch" in request.query and request.path.endswith("/pods") and not sent:
             sent.append(request.path)
-            return line({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}})
+            return line(
+                {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}
+            )
         return None
 
     api.server.faults.append(fault)
@@ -210,7 +212,9 @@ def test_a_hostile_object_is_passed_over_and_named(
 def test_null_is_absent(kube: KubeClient, journal: Journal) -> None:
     from pytest_hami.kube.journal import sound
 
-    found = sound({"metadata": {"uid": "u", "name": "n", "labels": None}, "status": None, "source": {"component": None}})
+    found = sound(
+        {"metadata": {"uid": "u", "name": "n", "labels": None}, "status": None, "source": {"component": None}}
+    )
     assert found == {"metadata": {"uid": "u", "name": "n"}, "source": {}}
 
 
