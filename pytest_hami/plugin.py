@@ -62,8 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     settings = settings_module.resolve(config)
     config.stash[SETTINGS] = settings
-    nothing: list[pytest.Item] = []
-    config.stash[DESELECTED] = nothing
+    config.stash[DESELECTED] = []
     config.stash[RUN_ID] = settings["run-id"] or os.urandom(4).hex()
     if "option" in {settings.source(name) for name in ("fleet", "mutant", "release")}:
         from pytest_hami.run import validate
@@ -113,7 +112,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     items = [item for item in session.items if uses_hami(item)]
     if not items or config.option.collectonly or config.getoption("hami_list"):
         return
-    run_of(config).begin(items, config.stash[DESELECTED])
+    deselected = config.stash[DESELECTED]
+    run_of(config).begin(items, deselected)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -139,7 +139,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Print the selected checks for ``--hami-list`` instead of running them."""
     if not session.config.getoption("hami_list"):
         return None
-    from pytest_hami.run import listing
+    from pytest_hami.listing import listing
 
     reporter: Any = session.config.pluginmanager.get_plugin("terminalreporter")
     for line in listing([item for item in session.items if item_check(item)]):

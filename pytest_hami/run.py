@@ -15,22 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_hami import __version__
-from pytest_hami.checks import Capability, Check, Outcome
+from pytest_hami import __version__, cases, listing
+from pytest_hami.checks import Outcome
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable
 from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
-from pytest_hami.expect.failures import (
-    DeviationChanged,
-    Failure,
-    Inconclusive,
-    InvalidObservation,
-    MissingCapability,
-    Verdict,
-)
-from pytest_hami.kube.wait import WaitTimeout
 from pytest_hami.plugin import EXIT_CLUSTER
 from pytest_hami.settings import Settings
 from pytest_hami.text import one_line
@@ -45,23 +36,6 @@ if TYPE_CHECKING:
 DEFAULT_FLEET = "seed-002"
 REBUILD_EVERY = 2.0
 INTERRUPTED = frozenset({pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR, EXIT_CLUSTER})
-# What the local provider cannot show, and what would: (outcome, reason, remedy).
-LACKS: dict[Capability, tuple[Outcome, str, str]] = {
-    Capability.CUDA: (
-        Outcome.UNSUPPORTED,
-        "nothing executes CUDA here: there is no GPU",
-        "run it on a cluster with real GPUs",
-    ),
-    Capability.MONITOR: (Outcome.SKIPPED, "no HAMi monitor in this cluster", "use a provider that runs vGPUmonitor"),
-    Capability.MONITOR_METRICS: (
-        Outcome.SKIPPED,
-        "no HAMi monitor in this cluster",
-        "use a provider that runs vGPUmonitor",
-    ),
-    Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
-}
-
-CASE = pytest.StashKey[dict[str, Any]]()
 
 
 def validate(settings: Settings) -> None:
@@ -83,27 +57,6 @@ def validate(settings: Settings) -> None:
             )
 
 
-def listing(items: Sequence[pytest.Item]) -> list[str]:
-    """Return one line for each check of the items, with what it needs and its cases."""
-    from pytest_hami.plugin import item_check, item_needs
-
-    cases: dict[str, list[pytest.Item]] = {}
-    records: dict[str, Check] = {}
-    for item in items:
-        check = item_check(item)
-        if check is not None:
-            cases.setdefault(check.id, []).append(item)
-            records[check.id] = check
-    lines = []
-    for id_ in sorted(cases):
-        check = records[id_]
-        lines.append(f"{id_}  {check.title}  [{check.layer}; fleet {check.fleet}; {len(cases[id_])} cases]")
-        lines.append(f"    {check.claim}")
-        needs = sorted(set().union(*(item_needs(item) for item in cases[id_])))
-        lines.append(f"    needs: {', '.join(needs) or 'nothing'}; does not prove: {check.not_proven}")
-    return lines
-
-
 class Run:
     """The state of one pytest process."""
 
@@ -121,6 +74,11 @@ class Run:
         self._fleets: dict[str, fleets.Fleet] = {}
         self._provisioned = False
         self._dirty: set[str] = set()
+        self._allowed = frozenset(
+            outcome
+            for outcome, option in ((Outcome.CHANGED, "changed"), (Outcome.INCONCLUSIVE, "inconclusive"))
+            if config.getoption(f"hami_allow_{option}")
+        )
         self._tests = 0
         self._writer: Writer | None = None
         self._report: Report | None = None
@@ -133,14 +91,14 @@ class Run:
         """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
         validate(self._settings)
         for item in items:
-            _validate_marks(item)
+            listing.validate_marks(item)
         self._end_on_sigterm()
         try:
             for name in dict.fromkeys(self._fleet_name(item) for item in items):
                 self._fleets[name] = fleets.load(name)
         except fleets.FleetError as error:
             raise pytest.UsageError(f"hami: {error}") from None
-        self._declared = _declarations(items, deselected)
+        self._declared = listing.declarations(items, deselected)
         try:
             self._cluster.start()
         except ClusterUnavailable as error:
@@ -181,8 +139,8 @@ class Run:
         from pytest_hami.plugin import item_needs
 
         for need in sorted(item_needs(item) - self._cluster.capabilities):
-            outcome, reason, remedy = _lack(need)
-            item.stash[CASE] = {"outcome": outcome, "reason": reason, "remedy": remedy}
+            outcome, reason, remedy = cases.lack(need)
+            item.stash[cases.CASE] = {"outcome": outcome, "reason": reason, "remedy": remedy}
             pytest.skip(f"{outcome}: {reason}; remedy: {remedy}")
         declared, used = self._declared_fleet(item), self._fleet_name(item)
         if declared and declared != used:
@@ -190,7 +148,7 @@ class Run:
             if wanted.shape() != have.shape():
                 reason = f"fleet {used} has not the shape of {declared}, which this check declares"
                 remedy = "leave --hami-fleet out"
-                item.stash[CASE] = {"outcome": Outcome.SKIPPED, "reason": reason, "remedy": remedy}
+                item.stash[cases.CASE] = {"outcome": Outcome.SKIPPED, "reason": reason, "remedy": remedy}
                 pytest.skip(f"{Outcome.SKIPPED}: {reason}; remedy: {remedy}")
 
     @contextlib.contextmanager
@@ -221,7 +179,7 @@ class Run:
         try:
             yield facade
         finally:
-            case = item.stash.setdefault(CASE, {})
+            case = item.stash.setdefault(cases.CASE, {})
             case["deviations"] = [(e.documented, e.reference) for e in facade.deviations]
             try:
                 case["evidence"] = facade.evidence()
@@ -240,66 +198,19 @@ class Run:
         """Find the outcome of a phase; with the last phase, attach the finished case to the report."""
         from pytest_hami.plugin import item_check
 
-        case = item.stash.setdefault(CASE, {})
-        case["seconds"] = case.get("seconds", 0.0) + report.duration
         error = call.excinfo.value if call.excinfo is not None else None
-        if isinstance(error, MissingCapability):
-            outcome, reason, remedy = _lack(error.capability)
-            case |= {"outcome": outcome, "reason": reason, "remedy": remedy}
-            report.outcome = "skipped"
-            report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")
         if error is not None and not report.skipped and _is_loss(error) and not self._still_there(error):
             self.lost = self.lost or f"the cluster is gone: {one_line(error)}"
             item.session.shouldstop = "hami: the cluster is gone"
             report.longrepr = f"hami: {self.lost}"
-            # What was concluded from a cluster that was going says nothing.
-            case["outcome"] = Outcome.ERROR
-            case["failure"] = _failure(call.excinfo, report)
-        if report.failed:
-            if case.get("failure") is None or case.get("outcome") not in {Outcome.FAILED, Outcome.CHANGED}:
-                case["failure"] = _failure(call.excinfo, report)
-            outcome = _outcome_of(error, report.when)
-            if self.lost:
-                case["outcome"] = Outcome.ERROR
-            elif case.get("outcome") in {Outcome.FAILED, Outcome.CHANGED}:
-                # A refuted claim says more than the clean-up that failed in its wake.
-                case["reason"] = f"clean-up failed as well: {one_line(error)}" if error else ""
-            else:
-                case["outcome"] = outcome
-            if outcome is Outcome.CHANGED and self._config.getoption("hami_allow_changed"):
-                report.outcome, report.longrepr = "passed", None
-            if outcome is Outcome.INCONCLUSIVE and self._config.getoption("hami_allow_inconclusive"):
-                report.outcome, report.longrepr = "passed", None
-        elif report.skipped and "outcome" not in case:
-            case["outcome"] = Outcome.SKIPPED
-            case["reason"] = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-        elif report.when == "call":
-            case.setdefault("outcome", Outcome.PASSED)
-        report.hami_outcome = str(case.get("outcome", ""))  # type: ignore[attr-defined]
+        cases.judge(item, call, report, lost=bool(self.lost), allowed=self._allowed)
         check = item_check(item)
         if check is None:
             return
         report.hami_check = check.id  # type: ignore[attr-defined]
         if report.when != "teardown":
             return
-        deviations = case.pop("deviations", [])
-        if case.get("outcome") is Outcome.PASSED and deviations:
-            case["outcome"] = Outcome.DEVIATION
-            case["reason"] = f"known: documented is that {deviations[0][0]}"
-            case["reference"] = deviations[0][1]
-        record = {
-            "kind": "case-finished",
-            "check": check.id,
-            "case": _case_id(item),
-            "nodeid": item.nodeid,
-            "outcome": str(case.get("outcome", Outcome.NOT_RUN)),
-            "seconds": round(case["seconds"], 4),
-            "reason": case.get("reason", ""),
-            "remedy": case.get("remedy", ""),
-            "reference": case.get("reference", ""),
-            "failure": case.get("failure"),
-            "evidence": case.get("evidence", {}),
-        }
+        record = cases.finished(item, check)
         report.hami_outcome = record["outcome"]  # type: ignore[attr-defined]
         report.hami_case = record  # type: ignore[attr-defined]
         if self._is_worker and not self._sent_declarations:
@@ -422,11 +333,7 @@ class Run:
             "platform": sys.platform,
             "mutants": list(self._settings.mutants),
             "arguments": [str(argument) for argument in self._config.invocation_params.args],
-            "allowed": [
-                str(outcome)
-                for outcome, option in ((Outcome.CHANGED, "changed"), (Outcome.INCONCLUSIVE, "inconclusive"))
-                if self._config.getoption(f"hami_allow_{option}")
-            ],
+            "allowed": sorted(map(str, self._allowed)),
         }
 
     def _build(self) -> None:
@@ -460,85 +367,10 @@ class Run:
         pytest.exit(f"hami: {self.lost}", returncode=EXIT_CLUSTER)
 
 
-def _lack(need: Capability) -> tuple[Outcome, str, str]:
-    return LACKS.get(need, (Outcome.SKIPPED, f"this cluster cannot show {need}", "use another provider"))
-
-
 def _is_loss(error: BaseException) -> bool:
     from pytest_hami.kube.errors import ClusterLost, Unreachable
 
     return isinstance(error, ClusterUnavailable | ClusterLost | Unreachable)
-
-
-def _outcome_of(error: BaseException | None, when: str | None) -> Outcome:
-    if when == "teardown":
-        return Outcome.ERROR
-    if isinstance(error, DeviationChanged):
-        return Outcome.CHANGED
-    if isinstance(error, InvalidObservation):
-        return Outcome.INVALID
-    if isinstance(error, Inconclusive):
-        return Outcome.INCONCLUSIVE
-    if isinstance(error, AssertionError | WaitTimeout) and when == "call":
-        return Outcome.FAILED
-    return Outcome.ERROR
-
-
-def _failure(excinfo: pytest.ExceptionInfo[BaseException] | None, report: pytest.TestReport) -> dict[str, Any]:
-    error = excinfo.value if excinfo is not None else None
-    if isinstance(error, Verdict):
-        failure = error.failure
-    elif excinfo is not None and isinstance(error, AssertionError):
-        entry = excinfo.traceback[-1]
-        text = str(error)[:4000]
-        failure = Failure(
-            expected=str(entry.statement).strip(), seen=text, where=f"{Path(entry.path).name}:{entry.lineno + 1}"
-        )
-    else:
-        failure = Failure(
-            expected="the check runs to its end", seen=f"{type(error).__name__}: {error}"[:4000], where=str(report.when)
-        )
-    return failure.to_dict() | {"text": report.longreprtext[-20_000:]}
-
-
-def _validate_marks(item: pytest.Item) -> None:
-    from pytest_hami.plugin import item_needs
-
-    mark = item.get_closest_marker("hami_fleet")
-    if mark is not None and not (len(mark.args) == 1 and isinstance(mark.args[0], str)):
-        raise pytest.UsageError(f"hami: {item.nodeid}: mark hami_fleet: expected one name or file")
-    try:
-        item_needs(item)
-    except ValueError as error:
-        known = ", ".join(Capability)
-        raise pytest.UsageError(f"hami: {item.nodeid}: mark hami_needs: {error}; known are {known}") from None
-
-
-def _declarations(items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> list[dict[str, Any]]:
-    from pytest_hami.cluster.mutants import mutants_of
-    from pytest_hami.plugin import item_check
-
-    found: dict[str, dict[str, Any]] = {}
-    families = {check.id.split("-")[0] for item in items if (check := item_check(item))}
-    for item in (*items, *deselected):
-        check = item_check(item)
-        if check is None or check.id.split("-")[0] not in families:
-            continue
-        declaration = found.setdefault(
-            check.id,
-            {
-                "kind": "check-declared", "id": check.id, "title": check.title, "claim": check.claim,
-                "not_proven": check.not_proven, "layer": str(check.layer), "needs": sorted(map(str, check.needs)),
-                "fleet": check.fleet, "jq": check.jq, "mutants": mutants_of(check.id), "cases": [],
-            },
-        )  # fmt: skip
-        declaration["cases"].append({"id": _case_id(item), "nodeid": item.nodeid})
-    return [found[id_] for id_ in sorted(found)]
-
-
-def _case_id(item: pytest.Item) -> str:
-    callspec = getattr(item, "callspec", None)
-    return str(callspec.id) if callspec is not None else ""
 
 
 def _seed(config: pytest.Config) -> int | None:

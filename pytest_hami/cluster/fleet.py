@@ -108,8 +108,8 @@ def parse(data: bytes, name: str, source: str) -> Fleet:
             root = loader.get_single_node()
             for event in yaml.parse(data, Loader=yaml.SafeLoader):
                 if isinstance(event, yaml.AliasEvent):
-                    line = event.start_mark.line + 1 if event.start_mark else 1
-                    raise FleetError(f"{source}:{line}: YAML aliases are not allowed in a fleet file")
+                    number = event.start_mark.line + 1 if event.start_mark else 1
+                    raise FleetError(f"{source}:{number}: YAML aliases are not allowed in a fleet file")
             _refuse_repeated_keys(root, source)
             document = loader.construct_document(root) if root is not None else None
         finally:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami.checks import Capability
 from pytest_hami.contract import metrics, register, releases
-from pytest_hami.contract.env import CACHE_PATTERN, HOOK_LIBRARY, PRELOAD_FILE
 from pytest_hami.contract.quantities import DeviceConfig
-from pytest_hami.expect import baseline, observe
-from pytest_hami.expect.accounting import NOTHING, Use, node_score, total
+from pytest_hami.expect import containers, observe
+from pytest_hami.expect.accounting import Use, node_score, total
 from pytest_hami.expect.expectations import Expectation, ExpectationError
 from pytest_hami.expect.failures import (
     ClaimFailed,
@@ -23,9 +22,9 @@ from pytest_hami.expect.failures import (
     require,
     require_equal,
 )
+from pytest_hami.expect.ledger import Ledger
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
-from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.base import Cluster, Timing
@@ -69,7 +68,7 @@ class CardUsage:
 
     def equals(self, *, memory: int, cores: int, shares: int) -> None:
         """Assert memory in MiB, cores in percent and shares. Raises ClaimFailed."""
-        self._hami.require_use({self._card.uuid: Use(memory, cores, shares)}, "as the check states")
+        self._hami.ledger.require_use({self._card.uuid: Use(memory, cores, shares)}, "as the check states")
 
 
 class Hami:
@@ -99,13 +98,9 @@ class Hami:
         self._restore: list[str] = []
         self._opted_out: str | None = None
         self._caches: dict[str, tuple[str, str]] = {}
-        self._before: dict[str, Use] = {}
         self._namespaces = [namespace]
         self._create_namespace(namespace)
-        found = metrics.card_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.USAGE_SERIES))
-        self._before = {
-            uuid: Use(c.memory, c.cores, c.shares) for (node, uuid), c in found.items() if node in self.node_names
-        }
+        self.ledger = Ledger(cluster, self.cards, self._pods, self._namespaces)
 
     @property
     def client(self) -> KubeClient:
@@ -222,25 +217,13 @@ class Hami:
             self.client.delete("ResourceQuota", name, where)
         self.client.create("ResourceQuota", body)
         watched = {key.removeprefix("limits."): int(v) for key, v in hard.items() if key in QUOTA_KEYS}
-        self._await_quota(where, watched)
+        self.ledger.await_quota(where, watched)
 
     def drop_quota(self, *, name: str = "limits", namespace: str | None = None) -> None:
         """Delete a ResourceQuota and wait until HAMi's live metrics show no limit."""
         where = namespace or self.namespace
         self.client.delete("ResourceQuota", name, where)
-        self._await_quota(where, dict.fromkeys(key.removeprefix("limits.") for key in QUOTA_KEYS))
-
-    def require_quota_used(self, **expected: int) -> None:
-        """Assert what HAMi counts against the namespace: ``gpumem`` in MiB, ``gpucores`` in percent. Raises ClaimFailed."""
-        from pytest_hami.kube.wait import WaitTimeout, poll
-
-        def seen() -> dict[str, int]:
-            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
-            return {key: int(found.get((self.namespace, f"nvidia.com/{key}"), (-1, None))[0]) for key in expected}
-
-        with suppress(WaitTimeout):
-            poll(lambda: seen() == expected, timeout=self.timing.settle, missing=lambda: "the quota's use")
-        require_equal(expected, seen(), f"metric hami_resource_quota_used of namespace {self.namespace}")
+        self.ledger.await_quota(where, dict.fromkeys(key.removeprefix("limits.") for key in QUOTA_KEYS))
 
     def other_namespace(self, suffix: str, labels: Mapping[str, str] | None = None) -> str:
         """Create another namespace for this test and return its name."""
@@ -261,41 +244,6 @@ class Hami:
         plain, stored = _fields(self.client.create("Pod", body, dry_run=True)), _fields(pod.stored)
         changed = (key for key in sorted({*plain, *stored}) if plain.get(key) != stored.get(key))
         return {key: (plain.get(key), stored.get(key)) for key in changed if key != "nodeName"}
-
-    def require_hook(self, pod: Pod, container: str | None = None) -> None:
-        """Assert that a container is preloaded with the hook library and has it mapped. Raises ClaimFailed."""
-        where = f"{pod!r} container {container or 'main'}"
-        preload = pod.exec(["cat", PRELOAD_FILE], container)
-        require_equal({PRELOAD_FILE: HOOK_LIBRARY}, {PRELOAD_FILE: preload.stdout.strip()}, where)
-        maps = pod.exec(["cat", "/proc/1/maps"], container).stdout
-        require(HOOK_LIBRARY in maps, f"{HOOK_LIBRARY} mapped", maps[:300], where=f"{where} /proc/1/maps")
-
-    def require_devices(self, pod: Pod, container: str | None = None) -> None:
-        """Assert that a container sees the device nodes of its cards and of no other. Raises ClaimFailed."""
-        name = container or pod.stored["spec"]["containers"][0]["name"]
-        index = {card.uuid: card.index for card in self.cards}
-        expected = sorted(f"nvidia{index[share.uuid]}" for share in pod.shares.get(name, ()))
-        listed = pod.exec(["ls", "/dev"], container).stdout.split()
-        seen = sorted(entry for entry in listed if entry.startswith("nvidia") and entry[6:].isdigit())
-        require(seen == expected, f"device nodes {expected}", seen, where=f"{pod!r} container {name} /dev")
-
-    def nvml_view(self, pod: Pod, container: str | None = None) -> list[tuple[int, str, int]]:
-        """Return what NVML shows in a container: (index, UUID, total MiB) of each card. Raises ClaimFailed."""
-        query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total,memory.free", "--format=csv,noheader,nounits"]
-        result = pod.exec(query, container)
-        require(result.code == 0, "exit code 0 of nvidia-smi", f"{result.code}: {result.stderr}", where=repr(pod))
-        rows = [[field.strip() for field in line.split(",")] for line in result.stdout.splitlines() if line.strip()]
-        require(
-            all(len(row) == 4 and row[0].isdigit() and row[2].isdigit() and row[3].isdigit() for row in rows),
-            "lines of index, uuid, total MiB, free MiB", result.stdout[:500], where=f"nvidia-smi in {pod!r}",
-        )  # fmt: skip
-        require(
-            all(int(free) <= int(whole) for *_, whole, free in rows), "free memory up to the total", rows,
-            where=f"nvidia-smi in {pod!r}",
-        )  # fmt: skip
-        view = [(int(index), uuid, int(whole)) for index, uuid, whole, _ in rows]
-        self._notes.setdefault("nvml", []).extend(list(row) for row in view)
-        return view
 
     def one_of(self, pods: Sequence[Pod]) -> Pod:
         """Return the one pod that was placed; the others must still wait. Raises ClaimFailed."""
@@ -398,77 +346,26 @@ class Hami:
         return {name: node_score(held, self.registered(name)) for name in self.candidates(pod)}
 
     def require_env(self, pod: Pod) -> None:
-        """Assert the plugin's variables in every container that has cards, key by key."""
-        for name, shares in pod.shares.items():
-            if not shares or any(c["name"] == name for c in pod.stored["spec"].get("initContainers") or []):
-                continue
-            scaled = self._scaled.get(pod.node, 1.0) > 1
-            expected = baseline.expected_env(
-                shares, oversubscribe=scaled, log_level=self.device_config.lib_cuda_log_level
-            )
-            # As submitted: what the webhook adds to a container with cards is the core policy and nothing else.
-            container = next(c for c in pod.submitted["spec"]["containers"] if c["name"] == name)
-            expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})
-            if self.device_config.gpu_core_policy not in {"", "default"}:
-                expected["GPU_CORE_UTILIZATION_POLICY"] = self.device_config.gpu_core_policy
-            env = pod.env(name)
-            require_equal(expected, baseline.env_of_interest(env), f"{pod!r} container {name} env")
-            cache = env.get(baseline.CACHE, "absent")
-            require(
-                bool(CACHE_PATTERN.fullmatch(cache)) and self._caches.setdefault(cache, (pod.uid, name)) == (pod.uid, name),
-                "a cache path of its own, /usr/local/vgpu/<uuid>.cache", cache,
-                where=f"{pod!r} container {name} {baseline.CACHE}",
-            )  # fmt: skip
+        """Assert the plugin's variables in every container that has cards. Raises ClaimFailed."""
+        containers.require_env(pod, self.device_config, self._scaled.get(pod.node, 1.0), self._caches)
 
-    def require_accounting(self, when: str, unless: Callable[[], bool] = lambda: False) -> None:
-        """Assert that every leased card and every pod of this test carries exactly what the ledger says.
+    def require_hook(self, pod: Pod, container: str | None = None) -> None:
+        """Assert that a container is preloaded with the hook library. Raises ClaimFailed."""
+        containers.require_hook(pod, container)
 
-        Cards and pods that are not of this test stay untouched. The question is dropped as soon as ``unless`` holds.
-        """
-        held = total(pod.use for pod in self._pods)
-        expected = {c.uuid: self._before.get(c.uuid, NOTHING) + held.get(c.uuid, NOTHING) for c in self.cards}
-        self.require_use(expected, when, unless)
+    def require_devices(self, pod: Pod, container: str | None = None) -> None:
+        """Assert that a container sees the device nodes of its cards and of no other. Raises ClaimFailed."""
+        containers.require_devices(pod, {card.uuid: card.index for card in self.cards}, container)
 
-    def require_use(self, expected: Mapping[str, Use], when: str, unless: Callable[[], bool] = lambda: False) -> None:
-        """Assert the metrics of the named cards and of the pods that hold any, giving HAMi the time of its snapshot.
+    def nvml_view(self, pod: Pod, container: str | None = None) -> list[tuple[int, str, int]]:
+        """Return what NVML shows in a container: (index, UUID, total MiB) of each card. Raises ClaimFailed."""
+        view = containers.nvml_view(pod, container)
+        self._notes.setdefault("nvml", []).extend(list(row) for row in view)
+        return view
 
-        Raises ClaimFailed.
-        """
-        names = {c.uuid: f"{c.node}#{c.index} {c.uuid}" for c in self.cards}
-        wanted = {names.get(uuid, uuid): str(use) for uuid, use in expected.items()}
-        for pod in self._pods:
-            for uuid, use in pod.use.items():
-                wanted[f"{pod.namespace}/{pod.name} {uuid}"] = f"{use.memory} MiB, {use.cores} %"
-        deadline = time.monotonic() + self.timing.settle
-        readings = 0
-        while True:
-            seen = self._usage_rows(self.cluster.fresh_metrics(), set(expected), names)
-            readings += 1
-            if unless():
-                return
-            if seen == wanted or time.monotonic() > deadline:
-                break
-        self._notes.setdefault("usage", []).append({"when": when, "cards": seen, "readings": readings})
-        require_equal(wanted, seen, f"{METRICS} {when}")
-
-    def _usage_rows(self, text: str, uuids: set[str], names: Mapping[str, str]) -> dict[str, str]:
-        try:
-            samples = metrics.parse(text, metrics.ACCOUNTING_SERIES)
-            cards, pods = metrics.card_usage(samples), metrics.pod_usage(samples)
-        except metrics.MetricsError as error:
-            raise ClaimFailed(Failure("sound metrics", str(error), where=METRICS)) from None
-        rows = dict.fromkeys((names.get(uuid, uuid) for uuid in uuids), "no series")
-        owner = {c.uuid: c.node for c in self.cards}
-        for (node, uuid), card in cards.items():
-            if uuid in uuids:
-                row = names.get(uuid, uuid) if node == owner.get(uuid) else f"{node}: {uuid}"
-                rows[row] = str(Use(card.memory, card.cores, card.shares))
-        for (namespace, name), by_card in pods.items():
-            if namespace in self._namespaces:
-                rows |= {
-                    f"{namespace}/{name} {u}": f"{memory} MiB, {cores} %" for u, (memory, cores) in by_card.items()
-                }
-        return rows
+    def require_quota_used(self, **expected: int) -> None:
+        """Assert what HAMi counts against the namespace: ``gpumem`` in MiB, ``gpucores`` in percent. Raises ClaimFailed."""
+        self.ledger.require_quota_used(self.namespace, expected)
 
     def samples(self) -> tuple[metrics.Sample, ...]:
         """Return the HAMi scheduler's metrics after a register run."""
@@ -480,7 +377,7 @@ class Hami:
 
     def evidence(self) -> dict[str, Any]:
         """Return what was observed in this test."""
-        return {"pods": [pod.evidence() for pod in self._pods], **self._notes}
+        return {"pods": [pod.evidence() for pod in self._pods], "usage": self.ledger.readings, **self._notes}
 
     def restore(self) -> None:
         """Take back every reconfiguration of this test."""
@@ -506,7 +403,7 @@ class Hami:
             pod.await_deleted()
         for namespace in self._namespaces:
             self.client.delete("Namespace", namespace)
-        self.require_use({card.uuid: self._before.get(card.uuid, NOTHING) for card in self.cards}, "after clean-up")
+        self.ledger.require_untouched("after clean-up")
         for name in sorted(self.node_names):
             self._require_no_lock(name)
 
@@ -530,22 +427,6 @@ class Hami:
                 "metadata": {"name": name, "labels": self._labels | dict(labels or {})},
             },
         )
-
-    def _await_quota(self, namespace: str, limits: Mapping[str, int | None]) -> None:
-        from pytest_hami.kube.wait import WaitTimeout, poll
-
-        def seen() -> bool:
-            found = metrics.quota_usage(metrics.parse(self.cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
-            return all(found.get((namespace, key), (0, None))[1] == limit for key, limit in limits.items())
-
-        missing = f"metric hami_resource_quota_limit of namespace {namespace} equal to {dict(limits)}"
-        try:
-            poll(seen, timeout=self.timing.settle, missing=lambda: missing)
-        except WaitTimeout:
-            text = one_line([line for line in self.cluster.scheduler_metrics().splitlines() if namespace in line], 2000)
-            raise ClaimFailed(
-                Failure(missing, text or "no series of this namespace", where="HAMi's /metrics")
-            ) from None
 
     def _denied(self, code: int, containers: Sequence[Container], how: Mapping[str, Any], fits: Any, text: str) -> None:
         body = self.manifest(*containers, **how)
@@ -576,5 +457,4 @@ def _fields(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 
 NONCE = "pytest-hami.io/nonce"
-METRICS = "metrics hami_gpu_memory_allocated_bytes, _core_allocated_ratio, _shared_count, hami_vgpu_*"
 QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

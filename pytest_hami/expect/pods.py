@@ -104,7 +104,7 @@ class Pod:
                 events=event_rows(self.events),
             )  # fmt: skip
         self._hami.require_env(self)
-        self._hami.require_accounting(f"while {self.name} runs")
+        self._hami.ledger.require_accounting(f"while {self.name} runs")
         return self
 
     def running_without_cards(self, *, handed_to_hami: bool = False) -> Pod:
@@ -127,7 +127,7 @@ class Pod:
             traces = [trace for trace in traces if not trace.startswith("hami.io/bind-")]
         require(not traces, "no annotation and no label hami.io/*", traces, where=repr(self))
         self._require_leased(pod)
-        self._hami.require_accounting(f"while {self.name} runs without cards")
+        self._hami.ledger.require_accounting(f"while {self.name} runs without cards")
         return self
 
     def placed_or_refused(self) -> int | str:
@@ -176,7 +176,7 @@ class Pod:
         candidates = self._hami.candidates(self)
         require(len(candidates) == nodes, f"{nodes} candidates", candidates, where=repr(self))
         baseline.require_refusal(pod, self.submitted, self.events, reason, candidates)
-        self._hami.require_accounting(f"while {self.name} is refused")
+        self._hami.ledger.require_accounting(f"while {self.name} is refused")
         return self
 
     def refused_by_kubernetes(self, part: str) -> Pod:
@@ -280,7 +280,7 @@ class Pod:
             # The refusal may be older than the room that it lacked, and the wake-up after it may be lost (HAMi 2.10.0
             # F-S3). So first HAMi has to say that the room is free; then attempts are forced, of which the first may
             # have begun before that. Nothing is retried after them.
-            self._hami.require_accounting(f"before {self.name} is tried again", unless=lambda: not self._waits())
+            self._hami.ledger.require_accounting(f"before {self.name} is tried again", unless=lambda: not self._waits())
             for _ in range(2):
                 attempts = observe.filter_attempts(self.events)
                 self._hami.cluster.poke()

@@ -170,7 +170,8 @@ class Report:
             "checks": [
                 {
                     "id": check.id, "title": check.title, "claim": check.claim, "not_proven": check.not_proven,
-                    "layer": check.layer, "needs": list(check.needs), "fleet": check.fleet, "jq": check.jq, "mutants": list(check.mutants),
+                    "layer": check.layer, "needs": list(check.needs), "fleet": check.fleet, "jq": check.jq,
+                    "mutants": list(check.mutants),
                     "outcome": str(check.outcome), "seconds": check.seconds,
                     "cases": [
                         {

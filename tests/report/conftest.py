@@ -24,7 +24,8 @@ def events() -> list[dict[str, Any]]:
     def declared(id_: str, layer: str) -> dict[str, Any]:
         return {
             "kind": "check-declared", "id": id_, "title": f"title of {id_}", "claim": f"Claim of {id_}.",
-            "not_proven": "the rest", "layer": layer, "needs": ["filter"], "fleet": "f", "jq": ".pods", "mutants": ["memory-off-by-one"],
+            "not_proven": "the rest", "layer": layer, "needs": ["filter"], "fleet": "f", "jq": ".pods",
+            "mutants": ["memory-off-by-one"],
             "cases": [{"id": "a", "nodeid": f"t.py::{id_}[a]"}],
         }  # fmt: skip
 
