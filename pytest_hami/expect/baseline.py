@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pytest_hami.contract import allocation, quantities, reasons, releases
@@ -149,10 +150,12 @@ def require_sizes(
             )
 
 
-def require_bind_protocol(pod: Mapping[str, Any], history: Sequence[Mapping[str, Any]] | None) -> None:
-    """Assert how a placed pod came to its cards: times, phases, what was to be allocated. Raises ClaimFailed.
+def require_bind_protocol(
+    pod: Mapping[str, Any], history: Sequence[Mapping[str, Any]] | None, locks: Sequence[str] | None
+) -> None:
+    """Assert how a placed pod came to its cards: times, phases, what was to be allocated, the lock. Raises ClaimFailed.
 
-    ``history`` are its states, oldest first, None where there is a gap. Source: HAMi 2.10.0, pkg/scheduler/scheduler.go
+    ``history`` are its states, oldest first, ``locks`` as for missing_to_run; each None where there is a gap. Source: HAMi 2.10.0, pkg/scheduler/scheduler.go
     (Filter, Bind) and pkg/util/util.go (PodAllocationTrySuccess).
     """
     where = f"pod {pod['metadata']['name']}"
@@ -162,6 +165,13 @@ def require_bind_protocol(pod: Mapping[str, Any], history: Sequence[Mapping[str,
     require(
         int(times[observe.VGPU_TIME]) <= int(times[observe.BIND_TIME]), "vgpu-time up to bind-time", times, where=where
     )
+    owner = f",{pod['metadata']['namespace']},{pod['metadata']['name']}"
+    for taken in {lock.removesuffix(owner) for lock in locks or () if lock.endswith(owner)}:
+        try:
+            fresh = datetime.fromisoformat(taken) >= datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+        except (TypeError, ValueError):
+            fresh = False
+        require(fresh, "a lock of the time when it was taken", taken, where=f"{where} node lock {observe.LOCK}")
     if history is None:
         return
     states = [observe.annotations(state) for state in history]

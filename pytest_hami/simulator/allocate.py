@@ -108,8 +108,8 @@ class NodeRules:
         return "" if any(word in rest for word in VENDOR_WORDS) else "success"
 
     def releases_lock(self, value: str, namespace: str, name: str) -> bool:
-        """Return whether a served pod's plugin removes the node lock with this value."""
-        return value.endswith(f",{namespace},{name}")
+        """Return whether a served pod's plugin removes the node lock with this value; an old one is a bare time."""
+        return "," not in value or value.endswith(f",{namespace},{name}")
 
     def nvml_index(self, position: int, device: Device) -> int:
         """Return the index that NVML shows for a visible card."""

@@ -204,11 +204,14 @@ def test_every_answer_has_the_promised_variables(scenarios: Load) -> None:
             )
             for group in groups
         ]
+        given = iter(expected)
         for call in case["calls"]:
             for answer in (call.get("response") or {}).get("container_responses") or ():
                 found = dict(answer["envs"])
                 assert env.CACHE_PATTERN.fullmatch(found.pop("CUDA_DEVICE_MEMORY_SHARED_CACHE")), case["case"]
-                assert found in expected, case["case"]
+                # Answers come in the order of the entries; with several pods the lock decides whose turn it is.
+                right = [next(given)] if len(texts) == 1 else expected
+                assert found in right, case["case"]
                 answers += 1
     assert answers >= 45
 
