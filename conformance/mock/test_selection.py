@@ -138,7 +138,7 @@ def test_uuid_deny(hami, hami_node, case):
         pod.pending("2/2 CardUuidMismatch")
         both = {key: first.uuid, "nvidia.com/use-gpuuuid": first.uuid}
         hami.pod(on=hami_node, memory=1024, annotations=both).pending("2/2 CardUuidMismatch")
-        hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid[:-1]},GPU-0"}).running(memory=1024)
+        hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid[:-1]},GPU-0,GPU-"}).running(memory=1024)
         return
     denied, left = (first, second) if case == "first" else (second, first)
     for _ in range(3):
