@@ -155,8 +155,8 @@ def require_bind_protocol(
 ) -> None:
     """Assert how a placed pod came to its cards: times, phases, what was to be allocated, the lock. Raises ClaimFailed.
 
-    ``history`` are its states, oldest first, ``locks`` as for missing_to_run; each None where there is a gap. Source: HAMi 2.10.0, pkg/scheduler/scheduler.go
-    (Filter, Bind) and pkg/util/util.go (PodAllocationTrySuccess).
+    ``history`` are its states, oldest first, ``locks`` as for missing_to_run; each None where there is a gap.
+    Source: HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter, Bind) and pkg/util/util.go (PodAllocationTrySuccess).
     """
     where = f"pod {pod['metadata']['name']}"
     notes = observe.annotations(pod)
