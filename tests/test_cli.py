@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -66,6 +67,28 @@ def test_a_port_in_use_is_one_line_and_exit_code_6() -> None:
     assert done.returncode == CLUSTER
     assert done.stderr.count("\n") == 1
     assert "in use" in done.stderr
+
+
+def test_serve_notices_the_end_of_its_cluster() -> None:
+    with serving() as (process, _):
+        (simulator,) = [
+            int(path.parent.name)
+            for path in Path("/proc").glob("[0-9]*/status")
+            if f"PPid:\t{process.pid}\n" in path.read_text()
+        ]
+        os.kill(simulator, signal.SIGKILL)
+        assert process.wait(timeout=30) == CLUSTER
+        assert process.stderr is not None
+        assert process.stderr.read() == "pytest-hami: the embedded cluster ended by itself\n"
+
+
+def test_a_kubeconfig_of_somebody_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("precious")
+    done = run("serve", "--kubeconfig", str(path))
+    assert done.returncode == USAGE
+    assert "File exists" in done.stderr
+    assert path.read_text() == "precious"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_wrong_labels_and_values_are_no_crash() -> None:
     bare = metrics.Sample(metrics.VGPU_MEMORY, frozenset(), 1 << 20)
     assert metrics.pod_usage([bare]) == {("", ""): {"": (1, 0)}}
     assert metrics.quota_usage([metrics.Sample(metrics.QUOTA_USED, frozenset(), 3.0)]) == {("", ""): (3, None)}
-    with pytest.raises(metrics.MetricsError, match="finite"):
+    with pytest.raises(metrics.MetricsError, match="whole number"):
         metrics.pod_usage([metrics.Sample(metrics.VGPU_CORES, frozenset(), float("nan"))])
 
 

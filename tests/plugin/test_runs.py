@@ -277,3 +277,120 @@ def test_an_api_server_that_dies_ends_the_run_with_6(pytester: pytest.Pytester) 
     report = json.loads((directory / "report.json").read_text())
     assert report["verdict"]["outcome"] == "incomplete"
     assert outcomes(report)["mock-01[]"] == "passed"
+
+
+def test_deselected_cases_are_not_run_and_the_report_is_partial(pytester: pytest.Pytester) -> None:
+    done, report = run(pytester, TWO, "-k", "mock-01 and 2")
+    assert done.ret == 0
+    seen = outcomes(report)
+    assert [key for key, outcome in seen.items() if outcome == "passed"] == ["mock-01[2]"]
+    assert set(seen.values()) == {"passed", "not-run"}
+    assert (report["partial"], report["verdict"]["outcome"]) == (True, "passed")
+    assert "Partial: 1 of 4 cases ran." in report["verdict"]["sentence"]
+
+
+def test_nothing_observed_is_no_success(pytester: pytest.Pytester) -> None:
+    done, report = run(pytester, OUTCOMES, "-k", "mock-02 or mock-03")
+    assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert report["verdict"]["outcome"] == "incomplete"
+
+
+def test_a_cluster_that_dies_under_xdist_ends_the_run_with_6(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(
+        PRELUDE
+        + LONG.replace("hami.pod", "kill(hami); hami.pod")
+        + """
+import os, signal
+def kill(hami):
+    os.kill(hami.cluster._process.pid, signal.SIGKILL)
+"""
+    )
+    done = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "1", path, timeout=120)
+    assert done.ret == CLUSTER, "\n".join(done.outlines)
+    assert [line for line in done.outlines if line.startswith("hami: the cluster is gone: ")]
+
+
+def test_list_runs_nothing_under_xdist_either(pytester: pytest.Pytester) -> None:
+    done, report = run(pytester, TWO, "--hami-list", "-n", "2")
+    assert done.ret == 0
+    done.stdout.fnmatch_lines(["mock-01  a title  *3 cases*"])
+    assert report == {}
+
+
+def test_the_facade_can_be_asked_for_by_name(pytester: pytest.Pytester) -> None:
+    body = """
+def test_late(request):
+    hami = request.getfixturevalue("hami")
+    hami.pod(on=hami.nodes_by_name[sorted(hami.node_names)[-1]], memory=1024).running()
+"""
+    done, _ = run(pytester, body)
+    done.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("cleanup", ["always", "never"])
+def test_a_reconfiguration_never_outlives_its_test(pytester: pytest.Pytester, cleanup: str) -> None:
+    body = """
+@declared("mock-01")
+def test_one(hami, hami_node):
+    hami.configure_scheduler(overwriteEnv=True)
+    type(hami).evidence = lambda self: 1 / 0
+
+@declared("mock-02")
+def test_two(hami, hami_node):
+    from pytest_hami.expect.podspec import Container
+    pod = hami.pod(Container(count=None), on=hami_node).running_without_cards()
+    assert "NVIDIA_VISIBLE_DEVICES" not in pod.env()
+"""
+    done, report = run(pytester, body, f"--hami-cleanup={cleanup}")
+    assert outcomes(report) == {"mock-01[]": "passed", "mock-02[]": "passed"}, done.outlines
+
+
+def test_a_refused_command_is_an_error_of_its_check(pytester: pytest.Pytester) -> None:
+    body = """
+@declared("mock-01")
+def test_one(hami, hami_node):
+    hami.configure_scheduler(colour=1)
+
+@declared("mock-02")
+def test_two(hami, hami_node):
+    hami.pod(on=hami_node, memory=1).running()
+"""
+    done, report = run(pytester, body)
+    assert outcomes(report) == {"mock-01[]": "error", "mock-02[]": "passed"}, done.outlines
+    assert done.ret == 1
+
+
+def test_two_runs_do_not_share_a_directory(pytester: pytest.Pytester) -> None:
+    process, simulator, directory = started(pytester, LONG)
+    try:
+        done = pytester.runpytest_subprocess("-p", "no:randomly", "-k", "mock-01")
+        assert done.ret == 4
+        assert any("another run writes to" in line for line in done.errlines + done.outlines)
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, output
+    assert ended(simulator)
+    assert json.loads((directory / "report.json").read_text())["verdict"]["outcome"] == "incomplete"
+
+
+def test_the_environment_does_not_disturb_who_does_not_ask(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAMI_CLUSTER", "kind")
+    monkeypatch.setenv("HAMI_REPEAT", "often")
+    pytester.makepyfile("def test_plain():\n    pass\n")
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_what_a_cluster_wrote_is_harmless_on_a_terminal(pytester: pytest.Pytester) -> None:
+    body = r"""
+@declared("mock-01")
+def test_one(hami, hami_gpu):
+    raise InvalidObservation(Failure("sound text", "\x1b]0;owned\x07\x1b[2Jred" + "x" * 200_000))
+"""
+    done, _ = run(pytester, body)
+    text = "\n".join(done.outlines)
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+    assert len(text) < 60_000

@@ -37,6 +37,7 @@ def refused(pytester: pytest.Pytester, *arguments: str, **environment: str) -> s
         (["--hami-cleanup", "maybe"], "--hami-cleanup: expected one of always, on-success, never"),
         (["--hami-repeat", "0"], "--hami-repeat: expected a whole number"),
         (["--hami-timeout-scale", "nan"], "--hami-timeout-scale: expected a number above 0"),
+        (["--hami-mutant", ""], "--hami-mutant: expected names separated by commas"),
         (["--hami-mutant", "no-such"], "--hami-mutant: unknown mutant 'no-such'"),
         (["--hami-run-id", "Not An Id"], "--hami-run-id: expected up to 40 lower-case letters"),
         (["--hami-report", ""], "--hami-report: expected a directory"),
@@ -115,6 +116,15 @@ def test_a_report_directory_that_cannot_be_written(pytester: pytest.Pytester) ->
     (pytester.path / "taken").write_text("a file")
     assert "--hami-report: cannot write" in refused(pytester, "--hami-report", "taken")
     assert Path(pytester.path / "taken").read_text() == "a file"
+
+
+@pytest.mark.parametrize(
+    ("mark", "text"),
+    [("hami_fleet()", "mark hami_fleet: expected one name"), ("hami_needs('gpu')", "mark hami_needs: 'gpu'")],
+)
+def test_marks(pytester: pytest.Pytester, mark: str, text: str) -> None:
+    pytester.makepyfile(f"import pytest\n\n@pytest.mark.{mark}\ndef test_it(hami):\n    pass\n")
+    assert text in refused(pytester)
 
 
 def test_a_check_needs_a_known_id() -> None:
