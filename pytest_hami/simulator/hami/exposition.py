@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
@@ -121,9 +122,15 @@ def _text(series: Iterable[Series]) -> str:
         lines.append(f"# HELP {name} {_HELP[name]}")
         lines.append(f"# TYPE {name} gauge")
         for key, value in sorted(families[name].items()):
-            labels_text = ",".join(f'{label}="{_escape(text)}"' for label, text in key)
-            lines.append(f"{name}{{{labels_text}}} {go_float(value)}")
+            lines.append(_start_of_line(name, key) + go_float(value))
     return "\n".join(lines) + "\n"
+
+
+# The page is asked for after every step of a test, and its labels hardly change.
+@functools.lru_cache(maxsize=8192)
+def _start_of_line(name: str, key: tuple[tuple[str, str], ...]) -> str:
+    labels = ",".join(f'{label}="{_escape(text)}"' for label, text in key)
+    return f"{name}{{{labels}}} "
 
 
 def _escape(text: str) -> str:

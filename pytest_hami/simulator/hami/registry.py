@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -116,11 +117,15 @@ def _handshake(text: str, allocatable: int, now: datetime) -> tuple[bool, bool]:
     return now < asked + _EXPIRY or allocatable > 0, False
 
 
+# Every register run reads every node, and the text of a card changes next to never.
+_devices = functools.lru_cache(maxsize=1024)(parse)
+
+
 def read_devices(node: Mapping[str, Any]) -> NodeRecord | None:
     """Return a node's record from its annotations, None when they are absent, empty or malformed."""
     notes = notes_of(node)
     try:
-        devices = parse(notes.get(REGISTER, ""))
+        devices = _devices(notes.get(REGISTER, ""))
         scores = parse_scores(notes[SCORE]) if SCORE in notes else {}
     except RegisterError:
         return None
