@@ -19,6 +19,7 @@ from pytest_hami import __version__, cases, listing
 from pytest_hami.checks import Outcome
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable
+from pytest_hami.cluster.hami_scheduler import version_of
 from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
@@ -40,7 +41,7 @@ INTERRUPTED = frozenset({pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_E
 
 def validate(settings: Settings) -> None:
     """Check every value, also names that need our data to be known. Raises pytest.UsageError (exit code 4)."""
-    from pytest_hami.cluster.mutants import mutant_names
+    from pytest_hami.cluster.mutants import mutant_names, part_of_mutant
 
     settings.require_sound()
     try:
@@ -55,6 +56,26 @@ def validate(settings: Settings) -> None:
             raise pytest.UsageError(
                 f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}"
             )
+        if settings["scheduler"] and part_of_mutant(name) == "hami-scheduler":
+            raise pytest.UsageError(
+                f"--hami-mutant: {name} is a defect of the simulated HAMi scheduler, and --hami-scheduler takes its place"
+            )
+
+
+def _cluster(settings: Settings) -> Cluster:
+    scheduler = Path(settings["scheduler"]).resolve() if settings["scheduler"] else None
+    release = settings["release"]
+    try:
+        if scheduler is not None and settings.source("release") == "default":
+            # A release that is known is faced as itself; any other version with the newest expectations.
+            with contextlib.suppress(ExpectationError):
+                load_expectations(version := version_of(scheduler))
+                release = version
+        return LocalCluster(
+            release, mutants=settings.mutants, timeout_scale=settings.timeout_scale, scheduler=scheduler
+        )
+    except ClusterUnavailable as error:
+        pytest.exit(f"hami: {one_line(error)}", returncode=EXIT_CLUSTER)
 
 
 class Run:
@@ -68,9 +89,7 @@ class Run:
         self.run_id = (worker or {}).get("hami_run_id") or run_id
         self.lost = ""
         self._complaints: list[str] = []
-        self._cluster: Cluster = LocalCluster(
-            settings["release"], mutants=settings.mutants, timeout_scale=settings.timeout_scale
-        )
+        self._cluster: Cluster = _cluster(settings)
         self._fleets: dict[str, fleets.Fleet] = {}
         self._provisioned = False
         self._dirty: set[str] = set()
@@ -115,6 +134,9 @@ class Run:
         lines = [f"hami: parts: {parts}"]
         if self._cluster.proves == "suite":
             lines.append("hami: every part is SIMULATED: a green run proves this suite, not HAMi")
+        for part in self._cluster.parts:
+            if part.state == "real":
+                lines.append(f"hami: {part.name} is REAL: {part.version}, held against HAMi {self._cluster.release}")
         if self._settings.mutants:
             lines.append(f"hami: MUTANTS are on: {', '.join(self._settings.mutants)}")
         return lines

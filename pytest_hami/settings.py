@@ -48,6 +48,7 @@ class _Declared:
 
 DECLARED = (
     _Declared("cluster", "local", "PROVIDER", "what the checks talk to: local (kind, node and existing are planned)"),
+    _Declared("scheduler", "", "PATH", "a HAMi scheduler binary that takes the place of the simulated one"),
     _Declared("release", "2.10.0", "X.Y.Z", "HAMi release that simulated parts play"),
     _Declared("fleet", "", "NAME|FILE", "fleet to use where its shape covers what a check declares"),
     _Declared("report", "hami-report", "DIR", "directory of the conformance report"),
@@ -146,6 +147,10 @@ def _complaint(name: str, value: str, source: str) -> str:
         return f"provider {value!r} is planned and not there yet; this version knows: {', '.join(PROVIDERS)}"
     if name == "cluster" and value not in PROVIDERS:
         return f"unknown provider {value!r}; this version knows: {', '.join(PROVIDERS)}"
+    if name == "scheduler" and value and not os.path.isfile(value):
+        return f"no such file: {value!r}"
+    if name == "scheduler" and value and not os.access(value, os.X_OK):
+        return f"not executable: {value!r}"
     if name == "cleanup" and value not in CLEANUP_MODES:
         return f"expected one of {', '.join(CLEANUP_MODES)}, got {value!r}"
     if name == "repeat" and not (value.isascii() and value.isdigit() and 1 <= int(value) <= 10_000):

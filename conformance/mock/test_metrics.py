@@ -32,7 +32,7 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
     if case == "build-info":
         (sample,) = [sample for sample in hami.samples() if sample.name == "hami_build_info"]
         seen = dict(sample.labels)["version"].removeprefix("v")
-        require(seen == hami_cluster.release, hami_cluster.release, seen, where="hami_build_info version")
+        require(seen == hami_cluster.hami_version, hami_cluster.hami_version, seen, where="hami_build_info version")
         return
     before = series(hami)
     if case == "labels":

@@ -144,6 +144,12 @@ class Cluster(ABC):
         return self.poke()
 
     @property
+    def hami_version(self) -> str:
+        """The version that the HAMi scheduler should state: that of a real one, the played release of a simulated one."""
+        (part,) = (part for part in self.parts if part.name == "hami-scheduler")
+        return part.version if part.state is PartState.REAL else self.release
+
+    @property
     def proves(self) -> str:
         """``hami`` when any HAMi part is real, else ``suite``."""
         real = {part.name for part in self.parts if part.state is PartState.REAL}

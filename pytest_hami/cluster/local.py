@@ -9,13 +9,16 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami import __version__
 from pytest_hami.checks import Capability
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Part, PartState, Timing
+from pytest_hami.cluster.hami_scheduler import RealHamiScheduler, part_of
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from pytest_hami.kube.journal import Journal
 
 START_LIMIT = 20.0
+# A lost wake-up or a bind race costs a real scheduler a second or two now and then.
+REAL_TIMING = Timing(place=15, start=10, settle=5, delete=10, restart=30)
 SIMULATED_CAPABILITIES = frozenset(Capability) - {
     Capability.CUDA,
     Capability.MONITOR,
@@ -36,12 +41,12 @@ POKE_DEVICE = (
 )
 
 
-def planned_parts(release: str) -> tuple[Part, ...]:
-    """Return the parts of an embedded cluster that plays ``release``."""
+def planned_parts(release: str, hami: Part | None = None) -> tuple[Part, ...]:
+    """Return the parts of a local cluster that plays ``release``, with ``hami`` in place of the simulated scheduler."""
     return (
         Part("apiserver", PartState.SIMULATED, f"pytest-hami {__version__}"),
         Part("kube-scheduler", PartState.SIMULATED, f"pytest-hami {__version__}"),
-        Part("hami-scheduler", PartState.SIMULATED, f"plays {release}"),
+        hami or Part("hami-scheduler", PartState.SIMULATED, f"plays {release}"),
         Part("node", PartState.SIMULATED, f"plays {release}"),
         Part("monitor", PartState.ABSENT),
         Part("mesh", PartState.ABSENT),
@@ -50,16 +55,32 @@ def planned_parts(release: str) -> tuple[Part, ...]:
 
 
 class LocalCluster(Cluster):
-    """The embedded cluster: a child process that ends when its standard input closes, so also when we are killed."""
+    """Simulated parts in a child process that ends when its standard input closes, so also when we are killed.
+
+    With ``scheduler``, the path of a binary, the HAMi scheduler is a real one beside them.
+    """
 
     provider = "local"
-    lane = "simulated"
 
-    def __init__(self, release: str, *, mutants: Iterable[str] = (), timeout_scale: float = 1.0, port: int = 0) -> None:
+    def __init__(
+        self,
+        release: str,
+        *,
+        mutants: Iterable[str] = (),
+        timeout_scale: float = 1.0,
+        port: int = 0,
+        scheduler: Path | None = None,
+    ) -> None:
+        """Raises ClusterUnavailable for a binary that cannot tell its version."""
         self.release = release
-        self.parts = planned_parts(release)
+        self.lane = "process" if scheduler else "simulated"
+        self.parts = planned_parts(release, part_of(scheduler) if scheduler else None)
         self.capabilities = SIMULATED_CAPABILITIES
-        self.timing = Timing(place=4, start=4, settle=2, delete=4, restart=10).scaled(timeout_scale)
+        limits = REAL_TIMING if scheduler else Timing(place=4, start=4, settle=2, delete=4, restart=10)
+        self.timing = limits.scaled(timeout_scale)
+        self._binary = scheduler
+        self._hami: RealHamiScheduler | None = None
+        self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._mutants = tuple(mutants)
         self._scale = timeout_scale
         self._port = port
@@ -78,13 +99,17 @@ class LocalCluster(Cluster):
             return
         config: dict[str, Any] = {
             "release": self.release,
-            "parts": ["apiserver", "kube-scheduler", "hami-scheduler", "node"],
+            "parts": ["apiserver", "kube-scheduler", "node", *([] if self._binary else ["hami-scheduler"])],
             "api_url": None,
             "mutants": list(self._mutants),
             "device_config": {},
             "scheduler_flags": {},
             "port": self._port,
         }
+        if self._binary is not None:
+            self._directory = tempfile.TemporaryDirectory(prefix="pytest-hami-")
+            self._hami = RealHamiScheduler(self._binary, Path(self._directory.name), self._scale)
+            config["extender"] = self._hami.extender
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "pytest_hami.simulator"],
@@ -108,7 +133,13 @@ class LocalCluster(Cluster):
         if self._client is not None:
             self._client.close()
             self._client = None
+        hami, self._hami = self._hami, None
+        if hami is not None:
+            hami.stop()
         process, self._process, self._ready = self._process, None, None
+        if self._directory is not None:
+            self._directory.cleanup()
+            self._directory = None
         if process is None:
             return
         assert process.stdin is not None
@@ -183,18 +214,27 @@ class LocalCluster(Cluster):
         """Return the metrics of the HAMi scheduler."""
         from pytest_hami.kube.metrics import scrape
 
+        if self._hami is not None:
+            self._hami.require_alive()
+            return scrape(self._hami.metrics_url)
         return scrape(str(self._wait_ready()["metrics_url"]))
 
     def restart(self, part: str) -> None:
         """Restart ``hami-scheduler`` or ``node``."""
-        self.command("restart", part=part)
+        if part == "hami-scheduler" and self._hami is not None:
+            self._restart_hami({}, {})
+        else:
+            self.command("restart", part=part)
         self.poke()
 
     def configure_scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
         """Restart the HAMi scheduler with another device-config and other flags."""
-        self.command(
-            "reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags=dict(flags)
-        )
+        if self._hami is not None:
+            self._restart_hami(device_config, flags)
+        else:
+            self.command(
+                "reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags=dict(flags)
+            )
         self.poke()
 
     def configure_node(self, node: str, config: Mapping[str, Any]) -> None:
@@ -235,7 +275,9 @@ class LocalCluster(Cluster):
             self.client.delete("Node", name)
 
     def fresh_metrics(self) -> str:
-        """Return the metrics after a register run that the simulated scheduler is told to make."""
+        """Return the metrics after a register run, which a simulated scheduler can simply be told to make."""
+        if self._hami is not None:
+            return self.poke()
         self.command("register")
         return self.scheduler_metrics()
 
@@ -250,6 +292,11 @@ class LocalCluster(Cluster):
         if not answer.get("ok"):
             raise CommandRefused(f"embedded cluster: {one_line(answer.get('error', answer))}")
         return answer.get("result")
+
+    def _restart_hami(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
+        assert self._hami is not None
+        self._hami.stop()
+        self._hami.start(self.kubeconfig, device_config, flags)
 
     def _node(self, fleet: Fleet, name: str) -> dict[str, Any]:
         node = next(node for node in fleet.nodes if node.name == name)
@@ -286,6 +333,8 @@ class LocalCluster(Cluster):
             if not answer.get("ready"):
                 raise ClusterUnavailable(f"embedded cluster: {answer.get('error', answer)}")
             self._ready = answer
+            if self._hami is not None:
+                self._hami.start(self.kubeconfig, {}, {})
         return self._ready
 
     def _answer(self, what: str, limit: float) -> dict[str, Any]:

@@ -10,6 +10,13 @@ def mutant_names() -> list[str]:
     return sorted(MUTANTS)
 
 
+def part_of_mutant(name: str) -> str:
+    """Return the part that plays a mutant."""
+    from pytest_hami.simulator.mutants import MUTANTS
+
+    return MUTANTS[name].part
+
+
 def mutants_of(check: str) -> list[str]:
     """Return the names of the mutants that a check is proven to catch, sorted."""
     from pytest_hami.simulator.mutants import MUTANTS

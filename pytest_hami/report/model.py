@@ -141,6 +141,10 @@ class Report:
             outcome, sentence = "incomplete", f"Nothing was observed: {sentence}"
         if self.simulated:
             sentence += " Every part of HAMi was simulated: this proves the suite, not HAMi."
+        else:
+            real = [f"{part['name']} {part['version']}" for part in self.started["parts"] if part["state"] == "real"]
+            simulated = [part["name"] for part in self.started["parts"] if part["state"] == "simulated"]
+            sentence += f" Real: {', '.join(real)}; simulated: {', '.join(simulated) or 'nothing'}."
         return Verdict(outcome, sentence[0].upper() + sentence[1:])
 
     def to_dict(self) -> dict[str, Any]:

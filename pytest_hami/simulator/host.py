@@ -44,6 +44,8 @@ class HostConfig:
     device_config: Mapping[str, Any] = field(default_factory=dict)
     scheduler_flags: Mapping[str, Any] = field(default_factory=dict)
     port: int = 0
+    # Where a HAMi scheduler outside of this process serves: url, webhook_url, ca_bundle (base64 of a PEM text).
+    extender: Mapping[str, str] | None = None
 
     @classmethod
     def parse(cls, line: str | bytes) -> HostConfig:
@@ -71,6 +73,10 @@ class HostConfig:
                 raise HostError(f"unknown part {part!r}; known are {', '.join(PARTS)}")
         if ("apiserver" in self.parts) == (self.api_url is not None):
             raise HostError("expected either the part apiserver or an api_url, not both and not neither")
+        if self.extender is not None and "hami-scheduler" in self.parts:
+            raise HostError("expected either the part hami-scheduler or an extender, not both")
+        if self.extender is not None and set(self.extender) != {"url", "webhook_url", "ca_bundle"}:
+            raise HostError("extender: expected url, webhook_url and ca_bundle")
         try:
             Release.parse(self.release)
             mutants.find(self.mutants)
@@ -163,8 +169,13 @@ class Host:
                 raise HostError(f"cannot serve on 127.0.0.1:{config.port}: {error.strerror}") from error
             self._api_url = self._apiserver.url
         self._session = aiohttp.ClientSession()
+        api = Api(self._api_url, self._session)
         if "hami-scheduler" in config.parts:
-            await self._start_hami(Api(self._api_url, self._session))
+            await self._start_hami(api)
+        if config.extender is not None:
+            await _ensure(api, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}, NAMESPACE)
+            webhook = webhook_configuration(config.extender["webhook_url"], config.extender["ca_bundle"])
+            await _ensure(api, WEBHOOKS, webhook, "hami-webhook")
         if "kube-scheduler" in config.parts:
             await self._start_schedulers()
         if "node" in config.parts:
@@ -189,7 +200,6 @@ class Host:
 
         rules = mutants.rules_for("kube-scheduler", self._config.mutants)
         hami = self._hami
-        managed = managed_resources(hami.config.devices) if hami else ()
         schedulers = [
             KubeScheduler(
                 self._api_url,
@@ -200,14 +210,16 @@ class Host:
                 rules=rules,
             )
         ]
-        if hami is not None:
+        outside = self._config.extender
+        if hami is not None or outside is not None:
+            served = hami.config if hami else self._config.scheduler({}, {})
             schedulers.append(
                 KubeScheduler(
                     self._api_url,
-                    scheduler_name=hami.config.scheduler_name,
-                    extender_url=hami.extender_url,
-                    ca_bundle=hami.ca_bundle,
-                    managed_resources=managed,
+                    scheduler_name=served.scheduler_name,
+                    extender_url=outside["url"] if outside else hami.extender_url if hami else None,
+                    ca_bundle=outside["ca_bundle"] if outside else hami.ca_bundle if hami else None,
+                    managed_resources=managed_resources(served.devices),
                     rules=rules,
                 )
             )
