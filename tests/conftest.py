@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, TypeVar
@@ -43,6 +44,15 @@ class ServedApi:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout=5)
         self.loop.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_settings_from_outside() -> Iterator[None]:
+    """Keep what somebody set for own runs, such as HAMI_SCHEDULER, out of the runs that these tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HAMI_") and name != "HAMI_KUBECTL"]:
+            patch.delenv(name)
+        yield
 
 
 @pytest.fixture
