@@ -24,6 +24,8 @@ from pytest_hami.simulator.hami.config import ConfigError
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "fixtures" / "evidence" / "hami-2.10.0"
 DENIED = 'admission webhook "vgpu.hami.io" denied the request: '
+# A foreign lock decides when a waiting pod is tried again; the stand-in tries it once in each step.
+TRIED_ELSEWHEN = {"ghost-refilter", "lock-held", "lock-owner-completed", "lock-timeout"}
 KNOWN = {"extra-legacy-metrics": "the model does not serve the metric names of HAMi 2.9 and refuses the flag"}
 
 
@@ -109,11 +111,14 @@ class Replay:
                 continue
             _, events, error = self.world.schedule(pod, state.get("scheduled"))
             self.same(f"{where} {name} scheduled", pod["spec"].get("nodeName"), state.get("scheduled"))
+            # The record holds every event of the pod so far, refusals of earlier attempts among them.
+            news = {(event.type, event.reason, sorted_nodes(event.message)) for event in events}
+            if self.scenario["id"] not in TRIED_ELSEWHEN:
+                self.same(f"{where} {name} new events", news - hami_events(state["events"]), set())
             if pod["spec"].get("nodeName"):
                 agent = state["annotations"].get("hami.io/bind-phase") == "success"
                 if agent:
                     self.world.complete_bind(pod)
-                news = {(event.type, event.reason, sorted_nodes(event.message)) for event in events}
                 extra = hami_events(state["events"]) - news
                 self.same(f"{where} {name} events", {event for event in extra if "Fail" not in event[1]}, set())
             elif error:
@@ -246,7 +251,7 @@ def test_model_decides_as_recorded(scenario: dict[str, Any]) -> None:
         with pytest.raises((AssertionError, ConfigError)):
             Replay(scenario).run()
     else:
-        assert Replay(scenario).run() > len(scenario["steps"]) // 2
+        assert Replay(scenario).run() > len(scenario["steps"])
 
 
 @pytest.mark.parametrize(
