@@ -259,9 +259,13 @@ def require_refusal(
     submitted: Mapping[str, Any],
     events: Sequence[Mapping[str, Any]],
     reason: str,
+    text: str,
     nodes: Sequence[str],
 ) -> None:
-    """Assert that a refused pod left no trace and was told exactly ``reason`` for exactly ``nodes``. Raises ClaimFailed."""
+    """Assert that a refused pod left no trace and was told exactly ``reason`` for exactly ``nodes``. Raises ClaimFailed.
+
+    ``text`` is what of the reason reaches the condition.
+    """
     where = f"pod {pod['metadata']['name']}"
     rows = event_rows(events)
     require(observe.phase(pod) == "Pending", "phase Pending", observe.phase(pod), where=where)
@@ -271,9 +275,9 @@ def require_refusal(
     assert refused is not None
     require(refused[0] == "Unschedulable", "reason Unschedulable", refused[0], where=f"{where} condition PodScheduled")
     # The rest of the text is about nodes that come and go.
-    text = f" {len(nodes)} {reason}"
-    told = [row for row in rows if row["reason"] == "FailedScheduling" and text in row["message"]]
-    require(bool(told), f"an event FailedScheduling with{text}", "none", where=where, events=rows)
+    part = f" {len(nodes)} {text}"
+    told = [row for row in rows if row["reason"] == "FailedScheduling" and part in row["message"]]
+    require(bool(told), f"an event FailedScheduling with{part}", "none", where=where, events=rows)
     parsed = reasons.parse_node_reason(reason)
     expected: set[object] = {
         FilterFailed(len(nodes), found.value, tuple(sorted(nodes))) for _, _, found in parsed.counts

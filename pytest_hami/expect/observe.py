@@ -1,6 +1,5 @@
 """Reading a pod and its events, as pure functions over what the journal saw."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -119,8 +118,3 @@ def changes(history: Sequence[tuple[float, str, Mapping[str, Any]]], start: floa
             lines.append(f"+{max(0.0, time - start):.3f}s {kind} {state}")
         last = state
     return tuple(lines)
-
-
-def canonical(value: object) -> str:
-    """Return JSON with sorted keys, to compare specs."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -170,38 +170,16 @@ class Pod:
         seen = parse_failed_scheduling(refused[1])
         # What kube-scheduler says of nodes that it did not even offer to HAMi.
         told = [entry for entry in seen.reasons if not entry[1].startswith("node(s) ")]
+        # Before 2.10 a node's own reason reaches the events of HAMi only.
+        text = reason if self._hami.traits.detailed_reasons else "NodeUnfitPod"
         require(
-            told == [(nodes, reason)], f"{nodes} node(s) with {reason}", refused[1], where=f"{self!r} condition PodScheduled",
+            told == [(nodes, text)], f"{nodes} node(s) with {text}", refused[1], where=f"{self!r} condition PodScheduled",
             timeline=self.timeline(), events=event_rows(self.events),
         )  # fmt: skip
         candidates = self._hami.candidates(self)
         require(len(candidates) == nodes, f"{nodes} candidates", candidates, where=repr(self))
-        baseline.require_refusal(pod, self.submitted, self.events, reason, candidates)
+        baseline.require_refusal(pod, self.submitted, self.events, reason, text, candidates)
         self._hami.ledger.require_accounting(f"while {self.name} is refused")
-        return self
-
-    def refused_by_kubernetes(self, part: str) -> Pod:
-        """Wait until kube-scheduler itself refuses the pod with ``part`` in the message; HAMi must not be asked."""
-        self._wait(
-            lambda: self._bound() or observe.unschedulable(self.current or {}),
-            "condition PodScheduled=False",
-            self._hami.timing.place,
-        )
-        refused = observe.unschedulable(self.current or {})
-        if refused is None or part not in refused[1]:
-            raise self._failure(f"refused with {part!r}", observe.state_line(self.current))
-        require(
-            not observe.hami_annotations(self.current or {}), "no annotation of HAMi", self.current, where=repr(self)
-        )
-        return self
-
-    def failed(self, reason: str, message: str) -> Pod:
-        """Wait until the pod's phase is Failed with this reason and ``message`` in its text."""
-        self._wait(lambda: observe.phase(self.current or {}) == "Failed", "phase Failed", self._hami.timing.start)
-        status = (self.current or {}).get("status", {})
-        if status.get("reason") != reason or message not in str(status.get("message", "")):
-            raise self._failure(f"phase Failed, {reason}: …{message}…", observe.state_line(self.current))
-        self.use = {}
         return self
 
     def delete(self) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 from pytest_hami.text import clean
 
-__all__ = ["clean", "escape_code", "escape_html", "escape_markdown"]
+__all__ = ["clean", "escape_code", "escape_markdown"]
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+])")
-
-
-def escape_html(value: object, limit: int = 4000) -> str:
-    """Return cleaned text for HTML content and quoted attributes."""
-    return html.escape(clean(value, limit), quote=True)
 
 
 def escape_markdown(value: object, limit: int = 1000) -> str:

@@ -55,10 +55,6 @@ class Api:
         """Apply an RFC 7386 patch and return the object."""
         return await self._request("PATCH", path, body, content_type="application/merge-patch+json")
 
-    async def json_patch(self, path: str, operations: Operations) -> Object:
-        """Apply an RFC 6902 patch and return the object."""
-        return await self._request("PATCH", path, operations, content_type="application/json-patch+json")
-
     async def delete(self, path: str, body: Object | None = None) -> Object:
         """Delete an object; ``body`` holds DeleteOptions."""
         return await self._request("DELETE", path, body)
