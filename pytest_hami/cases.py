@@ -20,7 +20,6 @@ from pytest_hami.expect.failures import (
 from pytest_hami.kube.wait import WaitTimeout
 from pytest_hami.text import one_line
 
-REFUTED = frozenset({Outcome.FAILED, Outcome.CHANGED})
 # What the local provider cannot show, and what would: (outcome, reason, remedy).
 LACKS: dict[Capability, tuple[Outcome, str, str]] = {
     Capability.CUDA: (
@@ -37,6 +36,7 @@ LACKS: dict[Capability, tuple[Outcome, str, str]] = {
     Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
 }
 
+UNSEEN = frozenset({Outcome.NOT_RUN, Outcome.SKIPPED, Outcome.UNSUPPORTED})
 CASE = pytest.StashKey[dict[str, Any]]()
 
 
@@ -61,7 +61,7 @@ def judge(
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")
     if report.failed:
-        _judge_failure(case, call, report, lost=lost)
+        _judge_failure(case, call, report, lost=lost, allowed=allowed)
         if case["outcome"] in allowed:
             report.outcome, report.longrepr = "passed", None
     elif report.skipped and "outcome" not in case:
@@ -69,13 +69,23 @@ def judge(
         case["reason"] = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
     elif report.when == "call":
         case.setdefault("outcome", Outcome.PASSED)
-    report.hami_outcome = str(case.get("outcome", ""))  # type: ignore[attr-defined]
+    facade = getattr(item, "funcargs", {}).get("hami")
+    deviates = case.get("outcome") is Outcome.PASSED and bool(facade is not None and facade.deviations)
+    report.hami_outcome = str(Outcome.DEVIATION if deviates else case.get("outcome", ""))  # type: ignore[attr-defined]
 
 
-def _judge_failure(case: dict[str, Any], call: pytest.CallInfo[None], report: pytest.TestReport, *, lost: bool) -> None:
+def _judge_failure(
+    case: dict[str, Any],
+    call: pytest.CallInfo[None],
+    report: pytest.TestReport,
+    *,
+    lost: bool,
+    allowed: Collection[Outcome],
+) -> None:
     error = call.excinfo.value if call.excinfo is not None else None
-    if case.get("outcome") in REFUTED and not lost:
-        # A refuted claim says more than the clean-up that failed in its wake.
+    first = case.get("outcome")
+    if first is not None and first.breaks_run and first not in allowed and not lost:
+        # What went wrong first says more than the clean-up that failed in its wake.
         case["reason"] = f"clean-up failed as well: {one_line(error)}" if error else ""
         return
     case["failure"] = failure_of(call.excinfo, report)

@@ -197,9 +197,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
         if run is not None:
             if run.lost:
                 session.exitstatus = EXIT_CLUSTER
-            run.finish(int(session.exitstatus))
             if run.observed_nothing and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+            run.finish(int(session.exitstatus))
             if hasattr(session.config, "workeroutput"):
                 session.config.workeroutput["hami_lost"] = run.lost
 

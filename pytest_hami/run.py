@@ -19,7 +19,7 @@ from pytest_hami import __version__, cases, listing
 from pytest_hami.checks import Outcome
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable
-from pytest_hami.cluster.hami_scheduler import version_of
+from pytest_hami.cluster.hami_scheduler import part_of
 from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
@@ -66,13 +66,14 @@ def _cluster(settings: Settings) -> Cluster:
     scheduler = Path(settings["scheduler"]).resolve() if settings["scheduler"] else None
     release = settings["release"]
     try:
-        if scheduler is not None and settings.source("release") == "default":
+        part = part_of(scheduler, settings.timeout_scale) if scheduler else None
+        if part is not None and settings.source("release") == "default":
             # A release that is known is faced as itself; any other version with the newest expectations.
             with contextlib.suppress(ExpectationError):
-                load_expectations(version := version_of(scheduler))
-                release = version
+                load_expectations(part.version)
+                release = part.version
         return LocalCluster(
-            release, mutants=settings.mutants, timeout_scale=settings.timeout_scale, scheduler=scheduler
+            release, mutants=settings.mutants, timeout_scale=settings.timeout_scale, scheduler=scheduler, part=part
         )
     except ClusterUnavailable as error:
         pytest.exit(f"hami: {one_line(error)}", returncode=EXIT_CLUSTER)
@@ -105,6 +106,7 @@ class Run:
         self._sent_declarations = False
         self._seen_checks: set[str] = set()
         self._last_build = 0.0
+        self._observed = 0
 
     def begin(self, items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> None:
         """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
@@ -245,6 +247,7 @@ class Run:
             if declaration["id"] not in self._seen_checks:
                 self._write(declaration)
         self._write(case)
+        self._observed += Outcome(case["outcome"]) not in cases.UNSEEN
         if time.monotonic() - self._last_build > REBUILD_EVERY:
             self._build()
 
@@ -261,7 +264,7 @@ class Run:
     @property
     def observed_nothing(self) -> bool:
         """Whether checks were selected and none of them could be observed."""
-        return self._report is not None and self._report.complete and not self._report.observed
+        return self._writer is not None and not self._observed
 
     def complain(self, text: str) -> None:
         """Keep one line for the summary."""
@@ -375,7 +378,10 @@ class Run:
         return self._fleets[name]
 
     def _still_there(self, error: BaseException) -> bool:
-        return not isinstance(error, ClusterUnavailable) and self._cluster.answers()
+        from pytest_hami.kube.errors import ClusterLost
+
+        # A journal that lost its cluster stays lost, whoever answers later.
+        return not isinstance(error, ClusterUnavailable | ClusterLost) and self._cluster.answers()
 
     def _end_on_sigterm(self) -> None:
         def end(number: int, frame: object) -> None:

@@ -57,11 +57,6 @@ class Fleet:
     name: str
     nodes: tuple[FleetNode, ...]
 
-    @property
-    def gpu_nodes(self) -> tuple[FleetNode, ...]:
-        """The nodes that have cards."""
-        return tuple(node for node in self.nodes if node.cards)
-
     def shape(self) -> tuple[tuple[tuple[str, int, int, int], ...], ...]:
         """Return what a check can rely on: per node the type, MiB, cores and shares of each card."""
         return tuple(tuple((c.type, c.memory, c.cores, c.split) for c in node.cards) for node in self.nodes)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_hami.cluster.base import Part, PartState
+from pytest_hami.cluster.base import ClusterUnavailable, Part, PartState
 from pytest_hami.cluster.processes import Process, free_port, output_of
 
 if TYPE_CHECKING:
@@ -36,19 +36,25 @@ FLAGS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def version_of(binary: Path) -> str:
+def version_of(binary: Path, scale: float) -> str:
     """Return the version that a HAMi scheduler states, without ``v``. Raises ClusterUnavailable.
 
     Source: HAMi 2.10.0, pkg/version/version.go; a build without link flags calls itself 0.0.0-master.
     """
-    found = re.search(r"^version:\s*v?(\S+)", output_of([str(binary), "version"], VERSION_LIMIT), re.MULTILINE)
+    found = re.search(
+        r"^version:\s*v?(\S+)", output_of([str(binary), "version"], VERSION_LIMIT * max(scale, 1.0)), re.MULTILINE
+    )
     return found[1] if found else "unknown"
 
 
-def part_of(binary: Path) -> Part:
+def part_of(binary: Path, scale: float) -> Part:
     """Return the part that a binary is, with version and digest. Raises ClusterUnavailable."""
-    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
-    return Part("hami-scheduler", PartState.REAL, version_of(binary), f"sha256:{digest}")
+    version = version_of(binary, scale)
+    try:
+        digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ClusterUnavailable(f"{binary}: cannot be read: {error.strerror}") from None
+    return Part("hami-scheduler", PartState.REAL, version, f"sha256:{digest}")
 
 
 class RealHamiScheduler:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_hami import __version__
 from pytest_hami.checks import Capability
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Part, PartState, Timing
-from pytest_hami.cluster.hami_scheduler import RealHamiScheduler, part_of
+from pytest_hami.cluster.hami_scheduler import RealHamiScheduler
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
@@ -70,11 +70,12 @@ class LocalCluster(Cluster):
         timeout_scale: float = 1.0,
         port: int = 0,
         scheduler: Path | None = None,
+        part: Part | None = None,
     ) -> None:
-        """Raises ClusterUnavailable for a binary that cannot tell its version."""
+        """``scheduler`` is a binary and ``part`` what it is, as ``hami_scheduler.part_of`` says."""
         self.release = release
         self.lane = "process" if scheduler else "simulated"
-        self.parts = planned_parts(release, part_of(scheduler) if scheduler else None)
+        self.parts = planned_parts(release, part)
         self.capabilities = SIMULATED_CAPABILITIES
         limits = REAL_TIMING if scheduler else Timing(place=4, start=4, settle=2, delete=4, restart=10)
         self.timing = limits.scaled(timeout_scale)
@@ -295,6 +296,8 @@ class LocalCluster(Cluster):
 
     def _restart_hami(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
         assert self._hami is not None
+        # A crash must not be repaired in silence.
+        self._hami.require_alive()
         self._hami.stop()
         self._hami.start(self.kubeconfig, device_config, flags)
 

@@ -83,15 +83,21 @@ class Process:
             raise ClusterUnavailable(f"{self.name}: ended with exit code {code}; its last lines: {self.tail()}")
 
     def stop(self) -> None:
-        """End it and everything in its session, with SIGTERM first."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-            try:
-                self._process.wait(timeout=END_LIMIT)
-            except subprocess.TimeoutExpired:
-                continue
+        """End it with SIGTERM, then whatever is left of its group with SIGKILL."""
+        if self._process.returncode is not None:
             return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+        # Not reaped before the group is dead, so that its id cannot be somebody else's.
+        with contextlib.suppress(ChildProcessError):
+            deadline = time.monotonic() + END_LIMIT
+            while time.monotonic() < deadline:
+                if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    break
+                time.sleep(PROBE_PAUSE)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def output_of(argv: Sequence[str], limit: float) -> str:

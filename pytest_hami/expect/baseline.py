@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,12 +10,11 @@ from typing import Any
 
 from pytest_hami.contract import allocation, quantities, reasons, releases
 from pytest_hami.contract.allocation import DeviceShare
-from pytest_hami.contract.env import container_env
 from pytest_hami.contract.events import EventError, FilterFailed, FilterSucceeded, NoAvailableNode, parse_event
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.register import Device
 from pytest_hami.expect import observe
-from pytest_hami.expect.failures import event_rows, require, require_equal
+from pytest_hami.expect.failures import ClaimFailed, Failure, event_rows, require, require_equal
 
 # The type that makes HAMi 2.10.0 keep the positions of containers without cards (pkg/device/devices.go).
 EXACT_TYPE = "NVIDIA"
@@ -139,7 +139,6 @@ def require_sizes(
             {"cards": request.count if request else 0},
             {"cards": len(shares)},
             where,
-            events=event_rows(()),
         )
         for share in shares:
             assert request is not None
@@ -177,7 +176,7 @@ def require_bind_protocol(
     states = [observe.annotations(state) for state in history]
     phases = [phase for state in states if (phase := state.get(observe.BIND_PHASE))]
     require(
-        list(dict.fromkeys(phases)) == ["allocating", "success"],
+        [phase for phase, _ in itertools.groupby(phases)] == ["allocating", "success"],
         "bind-phase allocating, then success",
         phases,
         where=where,
@@ -283,17 +282,15 @@ def require_refusal(
         FilterFailed(len(nodes), found.value, tuple(sorted(nodes))) for _, _, found in parsed.counts
     }
     expected.add(NoAvailableNode(len(nodes)))
-    seen = {parse_event("FilteringFailed", message) for message in observe.with_reason(events, "FilteringFailed")}
+    try:
+        seen = {parse_event("FilteringFailed", message) for message in observe.with_reason(events, "FilteringFailed")}
+    except EventError as error:
+        raise ClaimFailed(Failure("well-formed events FilteringFailed", str(error), where=where, events=rows)) from None
     require(
         seen == expected, f"events FilteringFailed {sorted(map(str, expected))}", sorted(map(str, seen)),
         where=where, events=rows,
     )  # fmt: skip
     require_origin(events, where, {"FilteringFailed": "Warning", "FailedScheduling": "Warning"})
-
-
-def expected_env(shares: Sequence[DeviceShare], *, oversubscribe: bool, log_level: str) -> dict[str, str]:
-    """Return the environment that the device plugin promises a container with these shares."""
-    return container_env(shares, oversubscribe=oversubscribe, log_level=log_level)
 
 
 def env_of_interest(env: Mapping[str, str]) -> dict[str, str]:

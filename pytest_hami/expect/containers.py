@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_hami.contract.env import CACHE_PATTERN, HOOK_LIBRARY, PRELOAD_FILE
+from pytest_hami.contract.env import CACHE_PATTERN, HOOK_LIBRARY, PRELOAD_FILE, container_env
 from pytest_hami.expect import baseline
 from pytest_hami.expect.failures import require, require_equal
 
@@ -23,7 +23,7 @@ def require_env(pod: Pod, config: DeviceConfig, scaling: float, caches: dict[str
     for name, shares in pod.shares.items():
         if not shares or any(c["name"] == name for c in pod.stored["spec"].get("initContainers") or []):
             continue
-        expected = baseline.expected_env(shares, oversubscribe=scaling > 1, log_level=config.lib_cuda_log_level)
+        expected = container_env(shares, oversubscribe=scaling > 1, log_level=config.lib_cuda_log_level)
         # As submitted: what the webhook adds to a container with cards is the core policy and nothing else.
         container = next(c for c in pod.submitted["spec"]["containers"] if c["name"] == name)
         expected |= baseline.env_of_interest({e["name"]: e.get("value", "") for e in container.get("env") or []})

@@ -18,6 +18,7 @@ from pytest_hami.expect.failures import (
     ClaimFailed,
     DeviationChanged,
     Failure,
+    InvalidObservation,
     MissingCapability,
     require,
     require_equal,
@@ -98,6 +99,7 @@ class Hami:
         self._restore: list[str] = []
         self._opted_out: str | None = None
         self._caches: dict[str, tuple[str, str]] = {}
+        self._oddities = len(cluster.journal.oddities)
         self._namespaces = [namespace]
         self._create_namespace(namespace)
         self.ledger = Ledger(cluster, self.cards, self._pods, self._namespaces)
@@ -393,7 +395,8 @@ class Hami:
             # Those that wait go first: one that is bound while it is deleted leaves the node locked (HAMi 2.10.0).
             for pod in self._pods:
                 if pod.current is not None and not pod.node:
-                    pod.delete()
+                    self.client.delete("Pod", pod.name, pod.namespace, grace_seconds=0)
+                    pod.await_deleted()
         finally:
             self.restore()
         alive = [pod for pod in self._pods if pod.current is not None]
@@ -406,6 +409,12 @@ class Hami:
         self.ledger.require_untouched("after clean-up")
         for name in sorted(self.node_names):
             self._require_no_lock(name)
+        odd = self.journal.oddities[self._oddities :]
+        if odd:
+            text = "; ".join(odd)
+            raise InvalidObservation(
+                Failure("sound objects from the watches", text, where="what is absent may be lost")
+            )
 
     def _require_no_lock(self, name: str) -> None:
         from pytest_hami.kube.wait import WaitTimeout, wait_until
@@ -451,10 +460,11 @@ class Hami:
 
 
 def _fields(pod: Mapping[str, Any]) -> dict[str, Any]:
+    from pytest_hami.kube.client import NONCE
+
     metadata = pod["metadata"]
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key != NONCE}
     return {**pod["spec"], "labels": labels, "annotations": metadata.get("annotations") or {}}
 
 
-NONCE = "pytest-hami.io/nonce"
 QUOTA_KEYS = ("limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_hami.contract import allocation
 from pytest_hami.contract.allocation import DeviceShare
-from pytest_hami.contract.reasons import parse_failed_scheduling
+from pytest_hami.contract.reasons import ReasonError, parse_failed_scheduling
 from pytest_hami.expect import baseline, observe
 from pytest_hami.expect.accounting import Use, pod_use
 from pytest_hami.expect.failures import ClaimFailed, Failure, event_rows, require, require_equal
@@ -167,7 +167,10 @@ class Pod:
         refused = observe.unschedulable(pod)
         if self._bound() or refused is None:
             raise self._failure(f"still refused: {reason}", observe.state_line(pod))
-        seen = parse_failed_scheduling(refused[1])
+        try:
+            seen = parse_failed_scheduling(refused[1])
+        except ReasonError as error:
+            raise self._failure(f"a condition that names {reason}", str(error)) from None
         # What kube-scheduler says of nodes that it did not even offer to HAMi.
         told = [entry for entry in seen.reasons if not entry[1].startswith("node(s) ")]
         # Before 2.10 a node's own reason reaches the events of HAMi only.
@@ -183,9 +186,10 @@ class Pod:
         return self
 
     def delete(self) -> None:
-        """Delete the pod and wait until it is gone."""
+        """Delete the pod, wait until it is gone, and assert that HAMi took back what it held. Raises ClaimFailed."""
         self._hami.client.delete("Pod", self.name, self.namespace, grace_seconds=0)
         self.await_deleted()
+        self._hami.ledger.require_accounting(f"after {self.name} was deleted")
 
     def await_deleted(self) -> None:
         """Wait until the pod is gone. Raises ClaimFailed."""
@@ -204,6 +208,7 @@ class Pod:
         self.exec(["sh", "-c", f"echo {code} > {END_FILE}"])
         self._wait(lambda: observe.phase(self.current or {}) == phase, f"phase {phase}", self._hami.timing.start)
         self.use = {}
+        self._hami.ledger.require_accounting(f"after {self.name} ended as {phase}")
 
     def exec(self, argv: Sequence[str], container: str | None = None) -> ExecResult:
         """Run a command in a container (default: the first) and return its result."""

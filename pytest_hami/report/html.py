@@ -56,7 +56,7 @@ def render(report: Report) -> str:
             started=report.started,
             counts=report.counts,
             groups=[(title, checks) for title, checks in [*groups, ("Other", other)] if checks],
-            broken=[check for check in report.checks if check.outcome in report.breaking],
+            broken=[check for check in report.checks if report.breaks(check)],
             breaking=report.breaking,
             outcomes=Outcome,
             parts=report.started.get("parts", []),

@@ -23,7 +23,7 @@ def render(report: Report) -> str:
     left_out = 0
     for check in report.checks:
         if check.outcome.breaks_run or check.outcome is Outcome.DEVIATION:
-            block = _block(check, is_open=check.outcome in report.breaking)
+            block = _block(check, is_open=report.breaks(check))
             if len(block) > room:
                 left_out += 1
                 continue

@@ -101,6 +101,10 @@ class Report:
         allowed = set(self.started.get("allowed", ()))
         return frozenset(outcome for outcome in Outcome if outcome.breaks_run and outcome not in allowed)
 
+    def breaks(self, check: CheckResult) -> bool:
+        """Whether a check fails this run: an allowed outcome of one case does not hide that of another."""
+        return any(case.outcome in self.breaking for case in check.cases)
+
     @property
     def counts(self) -> dict[str, int]:
         """The number of checks by outcome, in the order of the words."""
@@ -115,7 +119,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """The verdict with its sentence."""
-        broken = [check for check in self.checks if check.outcome in self.breaking]
+        broken = [check for check in self.checks if self.breaks(check)]
         total = len(self.checks)
         counts = self.counts
         words = {

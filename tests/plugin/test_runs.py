@@ -292,6 +292,7 @@ def test_deselected_cases_are_not_run_and_the_report_is_partial(pytester: pytest
 def test_nothing_observed_is_no_success(pytester: pytest.Pytester) -> None:
     done, report = run(pytester, OUTCOMES, "-k", "mock-02 or mock-03")
     assert done.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert report["run"]["exit_code"] == pytest.ExitCode.NO_TESTS_COLLECTED
     assert report["verdict"]["outcome"] == "incomplete"
 
 
@@ -394,3 +395,33 @@ def test_one(hami, hami_gpu):
     assert "\x1b]" not in text
     assert "\x1b[2J" not in text
     assert len(text) < 60_000
+
+
+def test_allowing_a_change_allows_no_failed_clean_up(pytester: pytest.Pytester) -> None:
+    body = """
+@declared("mock-01")
+def test_one(hami, hami_node, hami_gpu):
+    note = {"hami.io/mutex.lock": "2026-01-01T00:00:00Z,other,pod"}
+    hami.client.patch("Node", hami_node.name, {"metadata": {"annotations": note}})
+    with hami.known("cores-above-100") as cores:
+        raise __import__("pytest_hami.expect.failures", fromlist=["x"]).ClaimFailed(Failure("a", "b"))
+"""
+    done, report = run(pytester, body, "--hami-allow-changed")
+    assert done.ret == 1
+    assert outcomes(report) == {"mock-01[]": "error"}
+
+
+def test_what_a_hostile_watch_sent_is_an_error_of_its_check(pytester: pytest.Pytester) -> None:
+    body = """
+@declared("mock-01")
+def test_one(hami, hami_gpu):
+    hami.pod(on=hami_gpu, memory=1024).running()
+    hami.journal._odd("Event: metadata: expected an object, seen list")
+
+@declared("mock-02")
+def test_two(hami, hami_gpu):
+    hami.pod(on=hami_gpu, memory=1024).running()
+"""
+    _, report = run(pytester, body)
+    assert outcomes(report) == {"mock-01[]": "error", "mock-02[]": "passed"}
+    assert "expected an object" in report["checks"][0]["cases"][0]["failure"]["seen"]

@@ -177,3 +177,16 @@ def test_the_page_opens_in_a_browser(chromium: str, tmp_path: Path, events: list
     assert shot.stat().st_size > 20_000
     dom = subprocess.run([*common, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True).stdout
     assert "1 of 3 checks passed" in dom
+
+
+def test_an_allowed_outcome_hides_no_other(events: list[dict[str, Any]]) -> None:
+    events[0]["allowed"] = ["changed"]
+    events[2]["cases"].append({"id": "b", "nodeid": "t.py::mock-02[b]"})
+    changed = {**events[5], "outcome": "changed"}
+    invalid = {**events[5], "case": "b", "nodeid": "t.py::mock-02[b]", "outcome": "invalid"}
+    report = from_events([*events[:5], changed, invalid, *events[6:]])
+    assert report.verdict.outcome == "failed"
+    assert "<details open>" in markdown.render(report)
+    assert (
+        from_events([*events[:5], changed, {**invalid, "outcome": "passed"}, *events[6:]]).verdict.outcome == "passed"
+    )
