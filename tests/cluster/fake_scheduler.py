@@ -36,8 +36,13 @@ async def serve(flags: dict[str, str]) -> None:
     await server.stop()
 
 
-if sys.argv[1:] == ["version"]:
-    print("version:          v2.10.0")
-else:
-    pairs = (argument.lstrip("-").partition("=") for argument in sys.argv[1:] if argument.startswith("--"))
+def main(arguments: list[str]) -> None:
+    if arguments == ["version"]:
+        print("version:          v2.10.0")
+        return
+    pairs = (argument.lstrip("-").partition("=") for argument in arguments if argument.startswith("--"))
     asyncio.run(serve({name: value for name, _, value in pairs}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
