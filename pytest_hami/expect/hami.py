@@ -351,6 +351,11 @@ class Hami:
         """Assert the plugin's variables in every container that has cards. Raises ClaimFailed."""
         containers.require_env(pod, self.device_config, self._scaled.get(pod.node, 1.0), self._caches)
 
+    def require_release(self, pod: Pod, how: str) -> None:
+        """Assert that HAMi took back what a pod held, unless another pod may have been given it. Raises ClaimFailed."""
+        if not any(other.may_be_placed for other in self._pods if other is not pod):
+            self.ledger.require_accounting(f"after {pod.name} {how}")
+
     def require_hook(self, pod: Pod, container: str | None = None) -> None:
         """Assert that a container is preloaded with the hook library. Raises ClaimFailed."""
         containers.require_hook(pod, container)

@@ -189,7 +189,7 @@ class Pod:
         """Delete the pod, wait until it is gone, and assert that HAMi took back what it held. Raises ClaimFailed."""
         self._hami.client.delete("Pod", self.name, self.namespace, grace_seconds=0)
         self.await_deleted()
-        self._hami.ledger.require_accounting(f"after {self.name} was deleted")
+        self._hami.require_release(self, "was deleted")
 
     def await_deleted(self) -> None:
         """Wait until the pod is gone. Raises ClaimFailed."""
@@ -208,7 +208,7 @@ class Pod:
         self.exec(["sh", "-c", f"echo {code} > {END_FILE}"])
         self._wait(lambda: observe.phase(self.current or {}) == phase, f"phase {phase}", self._hami.timing.start)
         self.use = {}
-        self._hami.ledger.require_accounting(f"after {self.name} ended as {phase}")
+        self._hami.require_release(self, f"ended as {phase}")
 
     def exec(self, argv: Sequence[str], container: str | None = None) -> ExecResult:
         """Run a command in a container (default: the first) and return its result."""
@@ -229,6 +229,12 @@ class Pod:
     def forget_env(self) -> None:
         """Read the environment of every container anew the next time."""
         self._env.clear()
+
+    @property
+    def may_be_placed(self) -> bool:
+        """Whether this pod is there, has not ended, and holds nothing yet."""
+        pod = self.current
+        return pod is not None and not self.use and observe.phase(pod) not in {"Succeeded", "Failed"}
 
     def evidence(self) -> dict[str, Any]:
         """Return what was observed of this pod, an allow-list of fields."""
