@@ -36,7 +36,6 @@ LACKS: dict[Capability, tuple[Outcome, str, str]] = {
     Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
 }
 
-UNSEEN = frozenset({Outcome.NOT_RUN, Outcome.SKIPPED, Outcome.UNSUPPORTED})
 CASE = pytest.StashKey[dict[str, Any]]()
 
 

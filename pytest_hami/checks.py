@@ -58,6 +58,8 @@ class Outcome(StrEnum):
 
 
 _BREAKING = frozenset({Outcome.CHANGED, Outcome.FAILED, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.ERROR})
+# A case with one of these was not judged.
+UNSEEN = frozenset({Outcome.NOT_RUN, Outcome.SKIPPED, Outcome.UNSUPPORTED})
 # Worst first: a check is as bad as its worst case, is not judged while cases are missing, and else is as informative as
 # its strongest one.
 _SEVERITY = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_hami import __version__, cases, listing
-from pytest_hami.checks import Outcome
+from pytest_hami.checks import UNSEEN, Outcome
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable
 from pytest_hami.cluster.hami_scheduler import part_of
@@ -83,6 +83,8 @@ class Run:
     """The state of one pytest process."""
 
     def __init__(self, config: pytest.Config, settings: Settings, run_id: str) -> None:
+        """Raises pytest.UsageError for a setting that cannot be used; ends pytest where there is no cluster to be had."""
+        validate(settings)
         self._config = config
         self._settings = settings
         worker = getattr(config, "workerinput", None)
@@ -91,6 +93,7 @@ class Run:
         self.lost = ""
         self._complaints: list[str] = []
         self._cluster: Cluster = _cluster(settings)
+        self._expectations = load_expectations(self._cluster.release)
         self._fleets: dict[str, fleets.Fleet] = {}
         self._provisioned = False
         self._dirty: set[str] = set()
@@ -110,7 +113,6 @@ class Run:
 
     def begin(self, items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> None:
         """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
-        validate(self._settings)
         for item in items:
             listing.validate_marks(item)
         self._end_on_sigterm()
@@ -198,8 +200,7 @@ class Run:
         namespace = f"hami-{self.run_id}{'-' + worker if worker else ''}-{self._tests}"
         # A test that ends before its clean-up leaves nodes that nobody may trust.
         self._dirty.add(fleet.name)
-        expectations = load_expectations(cluster.release)
-        facade = Hami(cluster, namespace, nodes, cluster.fleet_label(fleet), labels, expectations)
+        facade = Hami(cluster, namespace, nodes, cluster.fleet_label(fleet), labels, self._expectations)
         try:
             yield facade
         finally:
@@ -247,7 +248,7 @@ class Run:
             if declaration["id"] not in self._seen_checks:
                 self._write(declaration)
         self._write(case)
-        self._observed += Outcome(case["outcome"]) not in cases.UNSEEN
+        self._observed += Outcome(case["outcome"]) not in UNSEEN
         if time.monotonic() - self._last_build > REBUILD_EVERY:
             self._build()
 

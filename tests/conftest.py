@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -50,9 +52,25 @@ class ServedApi:
 def no_settings_from_outside() -> Iterator[None]:
     """Keep what somebody set for own runs, such as HAMI_SCHEDULER, out of the runs that these tests start."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("HAMI_") and name != "HAMI_KUBECTL"]:
+        for name in [name for name in os.environ if name.startswith("HAMI_")]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session")
+def tool() -> Callable[..., str]:
+    """Find a program by one of its names; without it the test is skipped by name, or fails where CI must have it."""
+
+    def find(*names: str, remedy: str, path: Path | None = None) -> str:
+        found = next(filter(None, (shutil.which(name, path=path) for name in names)), "")
+        if not found:
+            text = f"no {names[0]}; {remedy}"
+            if os.environ.get("CI"):
+                pytest.fail(text)
+            pytest.skip(text)
+        return found
+
+    return find
 
 
 @pytest.fixture

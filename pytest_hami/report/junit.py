@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from pytest_hami.checks import Outcome
+from pytest_hami.checks import UNSEEN, Outcome
 from pytest_hami.report.model import Report
 from pytest_hami.report.text import clean
 
 ERRORS = {Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.ERROR}
-SKIPS = {Outcome.SKIPPED, Outcome.UNSUPPORTED, Outcome.NOT_RUN}
 
 
 def render(report: Report) -> str:
@@ -22,7 +21,7 @@ def render(report: Report) -> str:
         tests=str(len(cases)),
         failures=str(sum(c.outcome in broken - ERRORS for _, c in cases)),
         errors=str(sum(c.outcome in broken & ERRORS for _, c in cases)),
-        skipped=str(sum(c.outcome in SKIPS for _, c in cases)),
+        skipped=str(sum(c.outcome in UNSEEN for _, c in cases)),
         time=f"{sum(c.seconds for _, c in cases):.3f}",
         timestamp=clean(report.started.get("time", "")),
     )
@@ -40,7 +39,7 @@ def render(report: Report) -> str:
             tag = "error" if case.outcome in ERRORS else "failure"
             message = f"{case.outcome}: expected {failure.get('expected', '')}, seen {failure.get('seen', '')}"
             ET.SubElement(element, tag, message=clean(message)).text = clean(failure.get("text", ""), 20_000)
-        elif case.outcome in SKIPS:
+        elif case.outcome in UNSEEN:
             ET.SubElement(element, "skipped", message=clean(f"{case.outcome}: {case.reason}"))
     ET.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"

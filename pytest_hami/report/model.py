@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_hami.checks import Outcome, worst
+from pytest_hami.checks import UNSEEN, Outcome, worst
 
 SCHEMA = "urn:pytest-hami:report:1"
 # What a stream that lost its first line still says.
@@ -15,7 +15,6 @@ UNKNOWN: Mapping[str, Any] = {
     "proves": "suite", "provider": "", "lane": "unknown", "release": "unknown", "parts": [], "fleet": [], "settings": [],
     "mutants": [], "allowed": [], "suite": {}, "arguments": [],
 }  # fmt: skip
-UNSEEN = frozenset({Outcome.NOT_RUN, Outcome.SKIPPED, Outcome.UNSUPPORTED})
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,23 @@ def test_environment_and_ini_are_named(pytester: pytest.Pytester, monkeypatch: p
     assert "HAMI_CLEANUP: expected one of always, on-success, never, got 'perhaps'" in refused(pytester)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("HAMI_RELEASE", "1.0.0", "no expectations for HAMi 1.0.0"),
+        ("HAMI_SCHEDULER", "/nowhere/scheduler", "HAMI_SCHEDULER: no such file"),
+        ("HAMI_FLEET", "mars", "unknown fleet 'mars'"),
+        ("HAMI_MUTANT", "no-such", "unknown mutant 'no-such'"),
+    ],
+)
+def test_a_bad_environment_is_a_usage_error_before_anything_starts(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, name: str, value: str, text: str
+) -> None:
+    pytester.makepyfile(CHECK.format(fleet="seed-002"))
+    monkeypatch.setenv(name, value)
+    assert text in refused(pytester)
+
+
 def test_a_fleet_file_that_is_no_yaml_is_named_with_its_line(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CHECK.format(fleet="seed-002"))
     path = pytester.path / "fleet.yaml"

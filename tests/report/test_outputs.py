@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,21 +149,13 @@ def test_cleaned_text_is_harmless_and_short(text: str, limit: int) -> None:
     assert "```" not in escape_code(text)
 
 
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
-    if not found:
-        text = "no chromium to open the page; install Debian's package chromium"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
-    return found
-
-
 @pytest.mark.parametrize("width", [1280, 400])
-def test_the_page_opens_in_a_browser(chromium: str, tmp_path: Path, events: list[dict[str, Any]], width: int) -> None:
+def test_the_page_opens_in_a_browser(
+    tool: Callable[..., str], tmp_path: Path, events: list[dict[str, Any]], width: int
+) -> None:
     directory = written(tmp_path, events)
     build(directory)
+    chromium = tool("chromium", "chromium-browser", "google-chrome", remedy="install Debian's package chromium")
     common = [chromium, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
     page = f"file://{directory / 'index.html'}"
     shot = tmp_path / "shot.png"

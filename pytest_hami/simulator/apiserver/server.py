@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import datetime
 import json
 import secrets
 import socket
-import uuid
 from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
-from pytest_hami.simulator.apiserver import defaults, discovery, patches, selectors, subresources
+from pytest_hami.simulator.apiserver import discovery, patches, selectors, subresources
 from pytest_hami.simulator.apiserver.admission import Admission
-from pytest_hami.simulator.apiserver.errors import StatusError, conflict, not_found
+from pytest_hami.simulator.apiserver.errors import StatusError
 from pytest_hami.simulator.apiserver.events import from_events_v1, to_events_v1
-from pytest_hami.simulator.apiserver.kinds import Kind, Registry
-from pytest_hami.simulator.apiserver.store import Change, Entry, Store
+from pytest_hami.simulator.apiserver.kinds import Registry
+from pytest_hami.simulator.apiserver.objects import Objects, now, stamp
+from pytest_hami.simulator.apiserver.store import Entry, Store
 from pytest_hami.simulator.apiserver.target import Target, parse_target
 
 BODY_LIMIT = 3 << 20
 BOOKMARK_EVERY = 30.0
 Fault = Callable[[web.Request], "web.StreamResponse | str | None"]
-
-
-def now() -> datetime.datetime:
-    """Return the present in UTC."""
-    return datetime.datetime.now(datetime.UTC)
-
-
-def stamp(moment: datetime.datetime) -> str:
-    """Return a timestamp as Kubernetes writes it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class ApiServer:
@@ -53,12 +42,8 @@ class ApiServer:
         self._port = port
         self._runner: web.AppRunner | None = None
         self._continues: dict[str, tuple[list[bytes], str]] = {}
+        self.objects = Objects(self.store, self.registry, self.admission, clock)
         self.subresources = subresources.Subresources(self)
-        for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
-            body: dict[str, Any] = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            namespaces = self.registry.find("", "v1", "namespaces")
-            assert namespaces is not None
-            self.store.write(namespaces.storage, self._complete(namespaces, body, ""), "ADDED")
 
     @property
     def url(self) -> str:
@@ -129,9 +114,9 @@ class ApiServer:
                     return await self._watch(request, target)
                 return self._list(request, target)
             if method == "POST":
-                return respond(await self.create(target, await read(request), dry_run(request)), 201)
+                return respond(await self.objects.create(target, await read(request), dry_run(request)), 201)
             if method == "DELETE":
-                return self._delete_collection(request, target)
+                return await self._delete_collection(request, target)
         elif method == "GET":
             if request.query.get("watch", "").lower() in {"1", "true"}:
                 return await self._watch(request, target)
@@ -143,7 +128,7 @@ class ApiServer:
             return respond(body, 201 if created else 200)
         elif method == "DELETE":
             options = await read(request, optional=True)
-            return respond(self.delete(target, options, request.query))
+            return respond(self.objects.delete(target, options, request.query))
         raise StatusError(405, f"the server does not allow {method} on this resource")
 
     def _document(self, path: str) -> dict[str, Any] | None:
@@ -169,15 +154,8 @@ class ApiServer:
             return next((g for g in discovery.groups(self.registry)["groups"] if g["name"] == steps[1]), None)
         return None
 
-    def lookup(self, target: Target) -> dict[str, Any]:
-        """Return the stored object of a target. Raises StatusError 404."""
-        found = self.store.get(target.kind.storage, target.namespace, target.name)
-        if found is None:
-            raise not_found(target.kind.plural, target.name)
-        return found
-
     def _get(self, request: web.Request, target: Target) -> web.Response:
-        found = self.lookup(target)
+        found = self.objects.lookup(target)
         if "as=Table" in request.headers.get("Accept", ""):
             return respond(
                 discovery.table(target.kind, [found], {"resourceVersion": str(self.store.version)}, self._clock())
@@ -229,76 +207,10 @@ class ApiServer:
         table = self.store.table(target.kind.storage)
         return [entry for _, entry in table.select(target.namespace, terms) if fits(entry.object)]
 
-    async def create(self, target: Target, body: dict[str, Any], dry: bool = False) -> dict[str, Any]:
-        """Create an object through defaulting, admission and validation. Raises StatusError."""
-        kind = target.kind
-        if kind.group == "events.k8s.io":
-            body = from_events_v1(body)
-        elif body.get("kind", kind.kind) != kind.kind:
-            text = f"{body['kind']} in version {body.get('apiVersion')!r} cannot be handled as a {kind.kind}"
-            raise StatusError(400, text.replace("'", '"'))
-        object_ = self._complete(kind, body, target.namespace)
-        name = object_["metadata"]["name"]
-        if target.namespace:
-            self._require_namespace(target)
-        defaults.validate_metadata(kind.kind, object_)
-        if kind.plural == "pods" and not kind.group:
-            submitted = copy.deepcopy(object_)
-            object_ = await self.admission.mutate(kind, submitted, dry_run=dry)
-            defaults.default(kind.kind, object_)
-            defaults.validate_metadata(kind.kind, object_)
-            defaults.validate_pod(object_)
-            self.admission.require_quota(object_)
-        if self.store.get(kind.storage, target.namespace, name) is not None:
-            raise StatusError(409, f'{kind.plural} "{name}" already exists', reason="AlreadyExists")
-        if dry:
-            return object_
-        self.store.write(kind.storage, object_, "ADDED")
-        if kind.plural == "customresourcedefinitions":
-            self.registry.add(object_)
-        self._count_quota(target.namespace)
-        return to_events_v1(object_) if kind.group == "events.k8s.io" else object_
-
-    def _complete(self, kind: Kind, body: dict[str, Any], namespace: str) -> dict[str, Any]:
-        given = body.get("metadata")
-        if given is not None and not isinstance(given, dict):
-            raise StatusError(400, "metadata must be an object")
-        metadata = {key: value for key, value in (given or {}).items() if value not in (None, {}, [])}
-        if not metadata.get("name"):
-            if not metadata.get("generateName"):
-                raise StatusError(422, f'{kind.kind} "" is invalid: metadata.name: Required value: name is required')
-            metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
-        if kind.namespaced:
-            if metadata.get("namespace", namespace) != namespace:
-                raise StatusError(400, "the namespace of the object does not match the namespace on the request")
-            metadata["namespace"] = namespace
-        else:
-            metadata.pop("namespace", None)
-        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(self._clock())}
-        for key in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"):
-            metadata.pop(key, None)
-        own = kind if kind.plural != "events" else Kind("", "v1", "events", "Event")
-        object_ = {"kind": own.kind, "apiVersion": own.api_version, "metadata": metadata} | {
-            key: value for key, value in body.items() if key not in {"kind", "apiVersion", "metadata"}
-        }
-        if kind.plural == "pods" and not kind.group:
-            object_.pop("status", None)
-        defaults.default(kind.kind, object_)
-        return object_
-
-    def _require_namespace(self, target: Target) -> None:
-        found = self.store.get("/namespaces", "", target.namespace)
-        if found is None:
-            raise not_found("namespaces", target.namespace)
-        if found["metadata"].get("deletionTimestamp"):
-            text = f"unable to create new content in namespace {target.namespace} because it is being terminated"
-            raise StatusError(403, f"{target.kind.plural} is forbidden: {text}",
-                              details={"causes": [{"reason": "NamespaceTerminating"}]})  # fmt: skip
-
     def _replace(self, target: Target, body: dict[str, Any], dry: bool) -> dict[str, Any]:
         if target.kind.group == "events.k8s.io":
             body = from_events_v1(body)
-        return self.update(target, self.lookup(target), copy.deepcopy(body), dry)
+        return self.objects.update(target, self.objects.lookup(target), copy.deepcopy(body), dry)
 
     async def _patch(self, request: web.Request, target: Target) -> tuple[dict[str, Any], bool]:
         content = request.content_type
@@ -306,7 +218,7 @@ class ApiServer:
         if content == "application/apply-patch+yaml":
             return await self._apply(request, target, raw)
         body = decode(raw)
-        old = self.lookup(target)
+        old = self.objects.lookup(target)
         events = target.kind.group == "events.k8s.io"
         base = to_events_v1(old) if events else old
         if content == "application/json-patch+json":
@@ -322,7 +234,7 @@ class ApiServer:
         versioned = isinstance(body, dict) and (body.get("metadata") or {}).get("resourceVersion")
         if not versioned and isinstance(new.get("metadata"), dict):
             new = {**new, "metadata": {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}}
-        updated = self.update(target, old, from_events_v1(new) if events else new, dry_run(request))
+        updated = self.objects.update(target, old, from_events_v1(new) if events else new, dry_run(request))
         return (to_events_v1(updated) if events else updated), False
 
     async def _apply(self, request: web.Request, target: Target, raw: bytes) -> tuple[dict[str, Any], bool]:
@@ -342,124 +254,24 @@ class ApiServer:
         old = self.store.get(target.kind.storage, target.namespace, target.name)
         if old is None:
             body.setdefault("metadata", {})["name"] = target.name
-            created = await self.create(target, body, dry_run(request))
+            created = await self.objects.create(target, body, dry_run(request))
             created = {**created, "metadata": {**created["metadata"], "managedFields": [fields]}}
             return created, True
         new = patches.strategic(old, body)
         others = [entry for entry in old["metadata"].get("managedFields") or [] if entry["manager"] != manager]
         new["metadata"] = {**new["metadata"], "managedFields": [*others, fields],
                            "resourceVersion": old["metadata"]["resourceVersion"]}  # fmt: skip
-        return self.update(target, old, new, dry_run(request)), False
+        return self.objects.update(target, old, new, dry_run(request)), False
 
-    def update(self, target: Target, old: dict[str, Any], new: dict[str, Any], dry: bool = False) -> dict[str, Any]:
-        """Store a new state of an object: of its status only, or of everything else. Raises StatusError."""
-        kind = target.kind
-        if not isinstance(new.get("metadata"), dict):
-            raise StatusError(400, "metadata must be an object")
-        version = new["metadata"].get("resourceVersion")
-        if version and version != old["metadata"]["resourceVersion"]:
-            raise conflict(kind.plural, target.name)
-        if target.subresource == "status":
-            metadata = {**old["metadata"]}
-            for key in ("annotations", "labels"):
-                if key in new["metadata"]:
-                    metadata[key] = new["metadata"][key]
-            new = {**old, "metadata": metadata, "status": new.get("status") or {}}
-        else:
-            kept = {key: old["metadata"][key] for key in ("uid", "creationTimestamp", "name", "namespace",
-                    "deletionTimestamp", "deletionGracePeriodSeconds") if key in old["metadata"]}  # fmt: skip
-            new = {**new, "kind": old["kind"], "apiVersion": old["apiVersion"], "metadata": {**new["metadata"], **kept}}
-            for key in ("labels", "annotations", "finalizers"):
-                if not new["metadata"].get(key, True):
-                    del new["metadata"][key]
-            if kind.plural in discovery.SUBRESOURCES and not kind.group and "status" in old:
-                new["status"] = old["status"]
-            defaults.validate_metadata(kind.kind, new)
-            if kind.plural == "pods" and new["spec"].get("nodeName") != old["spec"].get("nodeName"):
-                raise StatusError(
-                    422, f'Pod "{target.name}" is invalid: spec: Forbidden: pod updates may not change nodeName'
-                )
-        new["metadata"] = {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}
-        if dry or new == old:
-            return new
-        if (
-            new["metadata"].get("deletionTimestamp")
-            and not new["metadata"].get("finalizers")
-            and old["metadata"].get("finalizers")
-        ):
-            self.store.write(kind.storage, new, "MODIFIED")
-            return self.store.remove(kind.storage, target.namespace, target.name)
-        written = self.store.write(kind.storage, new, "MODIFIED")
-        if kind.plural in {"pods", "resourcequotas"}:
-            self._count_quota(target.namespace)
-        return written
-
-    def delete(self, target: Target, options: dict[str, Any], query: Any = None) -> dict[str, Any]:
-        """Delete an object, at once or by marking it. Raises StatusError."""
-        kind, old = target.kind, self.lookup(target)
-        precondition = (options.get("preconditions") or {}).get("uid")
-        if precondition and precondition != old["metadata"]["uid"]:
-            raise StatusError(
-                409,
-                f"Precondition failed: UID in precondition: {precondition}, UID in object meta: {old['metadata']['uid']}",
-            )
-        if (query or {}).get("dryRun") or options.get("dryRun"):
-            return old
-        if kind.plural == "namespaces":
-            return self._delete_namespace(old)
-        grace = options.get("gracePeriodSeconds", (query or {}).get("gracePeriodSeconds"))
-        if grace is None:
-            grace = old.get("spec", {}).get("terminationGracePeriodSeconds", 30) if kind.plural == "pods" else 0
-        bound = (
-            kind.plural == "pods"
-            and old["spec"].get("nodeName")
-            and old["status"].get("phase") not in {"Succeeded", "Failed"}
-        )
-        if (bound and int(grace) > 0) or old["metadata"].get("finalizers"):
-            if old["metadata"].get("deletionTimestamp"):
-                return old
-            moment = self._clock() + datetime.timedelta(seconds=int(grace))
-            marked = {**old, "metadata": {**old["metadata"], "deletionTimestamp": stamp(moment),
-                                          "deletionGracePeriodSeconds": int(grace)}}  # fmt: skip
-            return self.store.write(kind.storage, marked, "MODIFIED")
-        last = self.store.remove(kind.storage, target.namespace, target.name)
-        self._count_quota(target.namespace)
-        return last
-
-    def _delete_namespace(self, old: dict[str, Any]) -> dict[str, Any]:
-        name = old["metadata"]["name"]
-        marked = {**old, "metadata": {**old["metadata"], "deletionTimestamp": stamp(self._clock())},
-                  "status": {**old.get("status", {}), "phase": "Terminating"}}  # fmt: skip
-        self.store.write("/namespaces", marked, "MODIFIED")
-        asyncio.get_running_loop().call_soon(self._empty_namespace, name)
-        return marked
-
-    def _empty_namespace(self, name: str) -> None:
-        for storage, table in self.store.tables():
-            for _, key in list(table.namespaces.get(name, {})):
-                self.store.remove(storage, name, key)
-        if self.store.get("/namespaces", "", name) is not None:
-            self.store.remove("/namespaces", "", name)
-
-    def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
+    async def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
         items = []
+        options = await read(request, optional=True)
         for entry in self._selected(request, target):
             metadata = entry.object["metadata"]
             one = Target(target.kind, metadata.get("namespace", ""), metadata["name"], "")
-            items.append(self.delete(one, {}, request.query))
+            items.append(self.objects.delete(one, options, request.query))
         head = {"kind": f"{target.kind.kind}List", "apiVersion": target.kind.api_version}
         return respond(head | {"metadata": {"resourceVersion": str(self.store.version)}, "items": items})
-
-    def _count_quota(self, namespace: str) -> None:
-        quotas = self.store.table("/resourcequotas").namespaces.get(namespace, {})
-        for (_, name), entry in list(quotas.items()):
-            hard = (entry.object.get("spec") or {}).get("hard") or {}
-            used = self.admission.used(namespace)
-            counted = {key: str(used.get(key, 0)) for key in hard if key.startswith("requests.") or key == "pods"}
-            status = {"hard": {key: hard[key] for key in counted}, "used": counted}
-            if (entry.object.get("status") or {}) != status:
-                self.store.write("/resourcequotas", {**entry.object, "status": status}, "MODIFIED")
-            assert name
 
     async def _watch(self, request: web.Request, target: Target) -> web.StreamResponse:
         from pytest_hami.simulator.apiserver.watch import serve_watch
@@ -503,6 +315,3 @@ async def read(request: web.Request, *, optional: bool = False) -> dict[str, Any
 def dry_run(request: web.Request) -> bool:
     """Return whether nothing may be stored."""
     return bool(request.query.get("dryRun"))
-
-
-__all__ = ["ApiServer", "Change"]

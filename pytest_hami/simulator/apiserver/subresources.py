@@ -37,7 +37,7 @@ class Subresources:
             return await self._bind(request, target)
         if key == "pods/eviction" and request.method == "POST":
             pod = Target(target.kind, target.namespace, target.name, "")
-            self._server.delete(pod, (await _read(request)).get("deleteOptions") or {})
+            self._server.objects.delete(pod, (await _read(request)).get("deleteOptions") or {})
             return _respond(
                 {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201
             )
@@ -54,7 +54,7 @@ class Subresources:
 
     async def _bind(self, request: web.Request, target: Target) -> web.Response:
         body = await _read(request)
-        pod = self._server.lookup(Target(target.kind, target.namespace, target.name, ""))
+        pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         node = (body.get("target") or {}).get("name")
         if not node:
             raise StatusError(422, f'Binding "{target.name}" is invalid: target.name: Required value')
@@ -81,7 +81,7 @@ class Subresources:
         return _respond({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     def _kubelet(self, target: Target) -> str:
-        pod = self._server.lookup(Target(target.kind, target.namespace, target.name, ""))
+        pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         node = self._server.store.get("/nodes", "", pod["spec"]["nodeName"])
         if node is None:
             raise not_found("nodes", pod["spec"]["nodeName"])
@@ -93,7 +93,7 @@ class Subresources:
         return f"127.0.0.1:{port}"
 
     def _container(self, request: web.Request, target: Target) -> str:
-        pod = self._server.lookup(Target(target.kind, target.namespace, target.name, ""))
+        pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         names = [c["name"] for c in pod["spec"]["containers"]]
         inits = [c["name"] for c in pod["spec"].get("initContainers") or []]
         asked = request.query.get("container")
@@ -110,7 +110,7 @@ class Subresources:
 
     async def _log(self, request: web.Request, target: Target) -> web.StreamResponse:
         container = self._container(request, target)
-        pod = self._server.lookup(Target(target.kind, target.namespace, target.name, ""))
+        pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         if not pod["spec"].get("nodeName"):
             return web.Response(status=204)
         url = f"http://{self._kubelet(target)}/containerLogs/{target.namespace}/{target.name}/{container}"
@@ -121,7 +121,7 @@ class Subresources:
             raise StatusError(500, f"Internal error occurred: kubelet: {error}") from None
 
     async def _exec(self, request: web.Request, target: Target) -> web.StreamResponse:
-        pod = self._server.lookup(Target(target.kind, target.namespace, target.name, ""))
+        pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         container = self._container(request, target)
         if not pod["spec"].get("nodeName"):
             raise StatusError(400, f"pod {target.name} does not have a host assigned")

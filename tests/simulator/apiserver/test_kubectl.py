@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,18 +25,10 @@ MANIFEST: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def binary() -> str:
-    found = shutil.which("kubectl", path=f"{ROOT / 'bin'}") or os.environ.get("HAMI_KUBECTL", "")
-    if not found:
-        text = "no bin/kubectl; build it: cd tools && go build -o ../bin/ k8s.io/kubernetes/cmd/kubectl"
-        if os.environ.get("CI"):
-            pytest.fail(text)
-        pytest.skip(text)
-    return found
-
-
-@pytest.fixture(scope="module")
-def kubectl(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+def kubectl(tool: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    binary = tool(
+        "kubectl", path=ROOT / "bin", remedy="build it: cd tools && go build -o ../bin/ k8s.io/kubernetes/cmd/kubectl"
+    )
     home = tmp_path_factory.mktemp("kubectl")
     cluster = LocalCluster("2.10.0")
     cluster.start()

@@ -180,6 +180,27 @@ def test_namespaces_take_their_objects_along(kube: KubeClient, pod: dict[str, An
         kube.get("Namespace", "team")
 
 
+def test_a_collection_is_deleted_with_the_grace_that_was_asked_for(
+    api: Any, kube: KubeClient, pod: dict[str, Any]
+) -> None:
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p1"},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    kube.create("Pod", pod)
+    raw(api, "POST", f"{PODS}/p1/binding", binding)
+    kube.delete_all("Pod", "default")
+    (marked,) = kube.list("Pod", "default")
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
+    kube.delete("Pod", "p1", "default", grace_seconds=0)
+    kube.create("Pod", pod)
+    raw(api, "POST", f"{PODS}/p1/binding", binding)
+    kube.delete_all("Pod", "default", grace_seconds=0)
+    assert kube.list("Pod", "default") == []
+
+
 def test_dry_run_stores_nothing(kube: KubeClient, pod: dict[str, Any]) -> None:
     assert kube.create("Pod", pod, dry_run=True)["metadata"]["name"] == "p1"
     assert kube.list("Pod", "default") == []
