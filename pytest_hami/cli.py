@@ -30,12 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     report = commands.add_parser("report", help="work with reports").add_subparsers(dest="action", required=True)
     build = report.add_parser("build", help="make every output again from events.jsonl")
     build.add_argument("directory", metavar="DIR", help="the report directory")
+    assets = commands.add_parser("assets", help="Kubernetes' own binaries").add_subparsers(dest="action", required=True)
+    made = assets.add_parser("build", help="build them with Go at the pinned versions, unless they are there")
+    made.add_argument("names", metavar="NAME", nargs="*", help="etcd, kube-apiserver, kube-scheduler, kubectl (all)")
+    made.add_argument("--directory", metavar="DIR", type=Path, help="where to put them (default: the user's cache)")
+    assets.add_parser("path", help="print the directory for --hami-assets")
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as end:
         return EXIT_USAGE if end.code else 0
     if arguments.command == "serve":
         return _serve(arguments)
+    if arguments.command == "assets":
+        return _assets(arguments)
     return _build(Path(arguments.directory))
 
 
@@ -53,6 +60,26 @@ def _build(directory: Path) -> int:
             f"{directory / 'events.jsonl'}: no stream of this version: {type(error).__name__} {one_line(error)}"
         )
     print(report.verdict.sentence)
+    return 0
+
+
+def _assets(arguments: argparse.Namespace) -> int:
+    from pytest_hami import assets
+
+    folder: Path = (getattr(arguments, "directory", None) or assets.directory()).absolute()
+    try:
+        wanted = assets.find(getattr(arguments, "names", ()))
+    except assets.AssetError as error:
+        return _usage(str(error))
+    try:
+        if arguments.action == "build":
+            assets.build(wanted, folder, lambda text: print(f"pytest-hami: {text}", file=sys.stderr))
+        elif not assets.present(folder):
+            raise assets.AssetError(f"{folder}: no binaries there; build them: pytest-hami assets build")
+    except assets.AssetError as error:
+        print(f"pytest-hami: {error}", file=sys.stderr)
+        return EXIT_CLUSTER
+    print(folder)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pytest_hami import assets as kubernetes_assets
 from pytest_hami.kube.client import KubeClient
 from pytest_hami.simulator.apiserver import ApiServer
 
@@ -52,17 +53,34 @@ class ServedApi:
 def no_settings_from_outside() -> Iterator[None]:
     """Keep what somebody set for own runs, such as HAMI_SCHEDULER, out of the runs that these tests start."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [name for name in os.environ if name.startswith("HAMI_")]:
+        for name in [name for name in os.environ if name.startswith("HAMI_") or name == "KUBEBUILDER_ASSETS"]:
             patch.delenv(name)
         yield
+
+
+# Read before the fixture above hides them.
+ASSETS = os.environ.get("HAMI_ASSETS") or os.environ.get("KUBEBUILDER_ASSETS")
+
+
+@pytest.fixture(scope="session")
+def assets() -> Path:
+    """A directory with etcd, kube-apiserver, kube-scheduler and kubectl; skips by name, or fails where CI must have it."""
+    folder = Path(ASSETS) if ASSETS else kubernetes_assets.directory()
+    missing = set(kubernetes_assets.ASSETS) - set(kubernetes_assets.present(folder))
+    if missing:
+        text = f"{folder} has no {', '.join(sorted(asset.name for asset in missing))}; build: pytest-hami assets build"
+        if os.environ.get("CI"):
+            pytest.fail(text)
+        pytest.skip(text)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def tool() -> Callable[..., str]:
     """Find a program by one of its names; without it the test is skipped by name, or fails where CI must have it."""
 
-    def find(*names: str, remedy: str, path: Path | None = None) -> str:
-        found = next(filter(None, (shutil.which(name, path=path) for name in names)), "")
+    def find(*names: str, remedy: str) -> str:
+        found = next(filter(None, map(shutil.which, names)), "")
         if not found:
             text = f"no {names[0]}; {remedy}"
             if os.environ.get("CI"):

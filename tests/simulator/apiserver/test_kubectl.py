@@ -1,4 +1,4 @@
-"""What a person types: kubectl from ``tools/`` against the embedded cluster."""
+"""What a person types: kubectl against the embedded cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.local import LocalCluster
 
-ROOT = Path(__file__).resolve().parents[3]
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 MANIFEST: dict[str, Any] = {
     "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "shared", "labels": {"app": "x"}},
@@ -25,10 +24,8 @@ MANIFEST: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def kubectl(tool: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    binary = tool(
-        "kubectl", path=ROOT / "bin", remedy="build it: cd tools && go build -o ../bin/ k8s.io/kubernetes/cmd/kubectl"
-    )
+def kubectl(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    binary = str(assets / "kubectl")
     home = tmp_path_factory.mktemp("kubectl")
     cluster = LocalCluster("2.10.0")
     cluster.start()
