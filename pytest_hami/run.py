@@ -18,13 +18,14 @@ import pytest
 from pytest_hami import __version__, cases, listing
 from pytest_hami.checks import UNSEEN, Outcome
 from pytest_hami.cluster import fleet as fleets
-from pytest_hami.cluster.base import Cluster, ClusterUnavailable
-from pytest_hami.cluster.hami_scheduler import part_of
+from pytest_hami.cluster.base import HAMI_PARTS, Cluster, ClusterUnavailable, PartState
+from pytest_hami.cluster.composition import Composition, CompositionRefused
 from pytest_hami.cluster.local import LocalCluster
+from pytest_hami.cluster.programs import identified
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
 from pytest_hami.plugin import EXIT_CLUSTER
-from pytest_hami.settings import Settings
+from pytest_hami.settings import Settings, assets_in
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
@@ -56,27 +57,32 @@ def validate(settings: Settings) -> None:
             raise pytest.UsageError(
                 f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}"
             )
-        if settings["scheduler"] and part_of_mutant(name) == "hami-scheduler":
-            raise pytest.UsageError(
-                f"--hami-mutant: {name} is a defect of the simulated HAMi scheduler, and --hami-scheduler takes its place"
-            )
+    try:
+        _composition(settings).require_possible({name: part_of_mutant(name) for name in settings.mutants})
+    except CompositionRefused as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _composition(settings: Settings) -> Composition:
+    named = {"hami-scheduler": "scheduler", "device-plugin": "device-plugin", "monitor": "monitor", "nvml": "nvml"}
+    paths = {program: settings[name] for program, name in named.items() if settings[name]}
+    if settings["assets"]:
+        paths |= assets_in(settings["assets"])
+    return Composition.of_paths({program: Path(path).resolve() for program, path in paths.items()})
 
 
 def _cluster(settings: Settings) -> Cluster:
-    scheduler = Path(settings["scheduler"]).resolve() if settings["scheduler"] else None
     release = settings["release"]
     try:
-        part = part_of(scheduler, settings.timeout_scale) if scheduler else None
-        if part is not None and settings.source("release") == "default":
-            # A release that is known is faced as itself; any other version with the newest expectations.
-            with contextlib.suppress(ExpectationError):
-                load_expectations(part.version)
-                release = part.version
-        return LocalCluster(
-            release, mutants=settings.mutants, timeout_scale=settings.timeout_scale, scheduler=scheduler, part=part
-        )
+        composition = identified(_composition(settings), settings.timeout_scale)
     except ClusterUnavailable as error:
         pytest.exit(f"hami: {one_line(error)}", returncode=EXIT_CLUSTER)
+    if composition.hami_scheduler is not None and settings.source("release") == "default":
+        # A release that is known is faced as itself; any other version with the newest expectations.
+        with contextlib.suppress(ExpectationError):
+            load_expectations(composition.hami_scheduler.version)
+            release = composition.hami_scheduler.version
+    return LocalCluster(release, composition, mutants=settings.mutants, timeout_scale=settings.timeout_scale)
 
 
 class Run:
@@ -137,10 +143,13 @@ class Run:
         parts = ", ".join(f"{p.name} {p.state}" for p in self._cluster.parts if p.state != "absent")
         lines = [f"hami: parts: {parts}"]
         if self._cluster.proves == "suite":
-            lines.append("hami: every part is SIMULATED: a green run proves this suite, not HAMi")
+            whole = all(part.state != PartState.REAL for part in self._cluster.parts)
+            what = "every part is SIMULATED" if whole else "every part of HAMi is SIMULATED"
+            lines.append(f"hami: {what}: a green run proves this suite, not HAMi")
         for part in self._cluster.parts:
-            if part.state == "real":
-                lines.append(f"hami: {part.name} is REAL: {part.version}, held against HAMi {self._cluster.release}")
+            if part.state is PartState.REAL:
+                held = f", held against HAMi {self._cluster.release}" if part.name in HAMI_PARTS else ""
+                lines.append(f"hami: {part.name} is REAL: {part.version}{held}")
         if self._settings.mutants:
             lines.append(f"hami: MUTANTS are on: {', '.join(self._settings.mutants)}")
         return lines

@@ -14,16 +14,23 @@ CLEANUP_MODES = ("always", "on-success", "never")
 PROVIDERS = ("local",)
 # Refused by name, so that nobody takes a misspelling for a missing feature.
 PLANNED_PROVIDERS = ("node", "kind", "existing")
+PROGRAMS = ("scheduler", "device-plugin", "monitor")
+API_SERVER = ("etcd", "kube-apiserver")
+KUBE_SCHEDULER = "kube-scheduler"
 _RUN_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One value and where it came from: ``option``, ``environment``, ``ini`` or ``default``."""
+    """One value and where it came from: ``option``, ``environment``, ``ini`` or ``default``.
+
+    ``place`` is the option, variable or ini key itself.
+    """
 
     name: str
     value: str
     source: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class _Declared:
     default: str
     metavar: str
     help: str
+    # Variables of other tools, asked after our own.
+    variables: tuple[str, ...] = ()
 
     @property
     def option(self) -> str:
@@ -42,13 +51,23 @@ class _Declared:
         return "hami_" + self.name.replace("-", "_")
 
     @property
-    def environment(self) -> str:
-        return "HAMI_" + self.name.replace("-", "_").upper()
+    def environment(self) -> tuple[str, ...]:
+        return ("HAMI_" + self.name.replace("-", "_").upper(), *self.variables)
 
 
 DECLARED = (
     _Declared("cluster", "local", "PROVIDER", "what the checks talk to: local (kind, node and existing are planned)"),
+    _Declared(
+        "assets",
+        "",
+        "DIR",
+        "directory of etcd, kube-apiserver and kube-scheduler that take the place of the simulated ones",
+        ("KUBEBUILDER_ASSETS",),
+    ),
     _Declared("scheduler", "", "PATH", "a HAMi scheduler binary that takes the place of the simulated one"),
+    _Declared("device-plugin", "", "PATH", "a HAMi device plugin binary that takes the place of the simulated one"),
+    _Declared("monitor", "", "PATH", "a HAMi monitor (vGPUmonitor) binary"),
+    _Declared("nvml", "", "PATH", "the libnvidia-ml.so.1 that device plugin and monitor load"),
     _Declared("release", "2.10.0", "X.Y.Z", "HAMi release that simulated parts play"),
     _Declared("fleet", "", "NAME|FILE", "fleet to use where its shape covers what a check declares"),
     _Declared("report", "hami-report", "DIR", "directory of the conformance report"),
@@ -76,14 +95,10 @@ class Settings:
     def require_sound(self, sources: Collection[str] = ("option", "environment", "ini", "default")) -> None:
         """Check the values from these sources. Raises pytest.UsageError (exit code 4) with one line."""
         for declared in DECLARED:
-            source = self.source(declared.name)
-            complaint = _complaint(declared.name, self[declared.name], source) if source in sources else ""
+            setting = next(item for item in self.items if item.name == declared.name)
+            complaint = _complaint(setting.name, setting.value, setting.source) if setting.source in sources else ""
             if complaint:
-                place = {
-                    "option": declared.option, "environment": declared.environment, "ini": f"ini key {declared.dest}",
-                    "default": declared.option,
-                }[source]  # fmt: skip
-                raise pytest.UsageError(f"{place}: {complaint}")
+                raise pytest.UsageError(f"{setting.place}: {complaint}")
 
     @property
     def repeat(self) -> int:
@@ -106,9 +121,10 @@ def add_options(parser: pytest.Parser) -> None:
     """Register every ``--hami-*`` option and ``hami_*`` ini key."""
     group = parser.getgroup("hami", "HAMi conformance")
     for declared in DECLARED:
+        variables = " or ".join(declared.environment)
         group.addoption(
             declared.option, dest=declared.dest, default=None, metavar=declared.metavar,
-            help=f"{declared.help} [env {declared.environment}, ini {declared.dest}; default {declared.default or '-'}]",
+            help=f"{declared.help} [env {variables}, ini {declared.dest}; default {declared.default or '-'}]",
         )  # fmt: skip
         parser.addini(declared.dest, declared.help, default="")
     group.addoption("--hami-list", action="store_true", help="list the selected checks and what they need, run nothing")
@@ -125,14 +141,15 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> S
     for declared in DECLARED:
         given: Any = config.getoption(declared.dest)
         ini = str(config.getini(declared.dest) or "")
+        variable = next((name for name in declared.environment if environ.get(name)), "")
         if given is not None:
-            setting = Setting(declared.name, str(given), "option")
-        elif environ.get(declared.environment):
-            setting = Setting(declared.name, environ[declared.environment], "environment")
+            setting = Setting(declared.name, str(given), "option", declared.option)
+        elif variable:
+            setting = Setting(declared.name, environ[variable], "environment", variable)
         elif ini:
-            setting = Setting(declared.name, ini, "ini")
+            setting = Setting(declared.name, ini, "ini", f"ini key {declared.dest}")
         else:
-            setting = Setting(declared.name, declared.default, "default")
+            setting = Setting(declared.name, declared.default, "default", declared.option)
         items.append(setting)
     settings = Settings(tuple(items))
     # What was typed for this run is judged at once; what lies about in the environment only where HAMi is under test.
@@ -147,10 +164,12 @@ def _complaint(name: str, value: str, source: str) -> str:
         return f"provider {value!r} is planned and not there yet; this version knows: {', '.join(PROVIDERS)}"
     if name == "cluster" and value not in PROVIDERS:
         return f"unknown provider {value!r}; this version knows: {', '.join(PROVIDERS)}"
-    if name == "scheduler" and value and not os.path.isfile(value):
+    if name in PROGRAMS and value:
+        return _no_program(value)
+    if name == "nvml" and value and not os.path.isfile(value):
         return f"no such file: {value!r}"
-    if name == "scheduler" and value and not os.access(value, os.X_OK):
-        return f"not executable: {value!r}"
+    if name == "assets" and value:
+        return _no_assets(value)
     if name == "cleanup" and value not in CLEANUP_MODES:
         return f"expected one of {', '.join(CLEANUP_MODES)}, got {value!r}"
     if name == "repeat" and not (value.isascii() and value.isdigit() and 1 <= int(value) <= 10_000):
@@ -167,3 +186,29 @@ def _complaint(name: str, value: str, source: str) -> str:
         if not 0 < scale <= 1000:
             return f"expected a number above 0 and up to 1000, got {value!r}"
     return ""
+
+
+def assets_in(directory: str) -> dict[str, str]:
+    """Return the paths of Kubernetes' own programs in a directory by name: ``etcd``, ``kube-apiserver``, ``kube-scheduler``."""
+    paths = {name: os.path.join(directory, name) for name in (*API_SERVER, KUBE_SCHEDULER)}
+    return {name: path for name, path in paths.items() if os.path.lexists(path)}
+
+
+def _no_program(path: str) -> str:
+    if not os.path.isfile(path):
+        return f"no such file: {path!r}"
+    return "" if os.access(path, os.X_OK) else f"not executable: {path!r}"
+
+
+def _no_assets(directory: str) -> str:
+    if not os.path.isdir(directory):
+        return f"no such directory: {directory!r}"
+    found = assets_in(directory)
+    missing = [name for name in API_SERVER if name not in found]
+    # kube-scheduler alone is at home beside the simulated API server too.
+    if missing and list(found) != [KUBE_SCHEDULER]:
+        return (
+            f"no {' and no '.join(missing)} in {directory!r}; expected {' and '.join(API_SERVER)}, "
+            f"with {KUBE_SCHEDULER} where that is to be real too, or {KUBE_SCHEDULER} alone"
+        )
+    return "; ".join(filter(None, map(_no_program, found.values())))

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pytest_hami.kube.journal import Journal
 
 
+# The parts that are HAMi's own.
+HAMI_PARTS = frozenset({"hami-scheduler", "node", "monitor"})
+
+
 class PartState(StrEnum):
     """Whether a part is the real thing."""
 
@@ -153,4 +157,4 @@ class Cluster(ABC):
     def proves(self) -> str:
         """``hami`` when any HAMi part is real, else ``suite``."""
         real = {part.name for part in self.parts if part.state is PartState.REAL}
-        return "hami" if real & {"hami-scheduler", "node", "monitor"} else "suite"
+        return "hami" if real & HAMI_PARTS else "suite"

@@ -6,21 +6,17 @@ Flags and files: HAMi 2.10.0, cmd/scheduler/main.go and charts/hami/templates/sc
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_hami.cluster.base import ClusterUnavailable, Part, PartState
-from pytest_hami.cluster.processes import Process, free_port, output_of
+from pytest_hami.cluster.processes import Process, free_port
 
 if TYPE_CHECKING:
     from pytest_hami.simulator.certificates import ServerIdentity
 
 START_LIMIT = 30.0
-VERSION_LIMIT = 5.0
 SCHEDULER_NAME = "hami-scheduler"
 # The chart's values (charts/hami/values.yaml); a test may replace any of them.
 DEVICE_CONFIG: Mapping[str, Any] = {
@@ -34,27 +30,6 @@ FLAGS: Mapping[str, str] = {
     "node-scheduler-policy": "binpack", "gpu-scheduler-policy": "spread", "force-overwrite-default-scheduler": "true",
     "kube-qps": "500", "kube-burst": "1000",
 }  # fmt: skip
-
-
-def version_of(binary: Path, scale: float) -> str:
-    """Return the version that a HAMi scheduler states, without ``v``. Raises ClusterUnavailable.
-
-    Source: HAMi 2.10.0, pkg/version/version.go; a build without link flags calls itself 0.0.0-master.
-    """
-    found = re.search(
-        r"^version:\s*v?(\S+)", output_of([str(binary), "version"], VERSION_LIMIT * max(scale, 1.0)), re.MULTILINE
-    )
-    return found[1] if found else "unknown"
-
-
-def part_of(binary: Path, scale: float) -> Part:
-    """Return the part that a binary is, with version and digest. Raises ClusterUnavailable."""
-    version = version_of(binary, scale)
-    try:
-        digest = hashlib.sha256(binary.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ClusterUnavailable(f"{binary}: cannot be read: {error.strerror}") from None
-    return Part("hami-scheduler", PartState.REAL, version, f"sha256:{digest}")
 
 
 class RealHamiScheduler:

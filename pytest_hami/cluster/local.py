@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_hami import __version__
 from pytest_hami.checks import Capability
-from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Part, PartState, Timing
+from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Timing
+from pytest_hami.cluster.composition import Composition
 from pytest_hami.cluster.hami_scheduler import RealHamiScheduler
 from pytest_hami.text import one_line
 
@@ -41,23 +41,10 @@ POKE_DEVICE = (
 )
 
 
-def planned_parts(release: str, hami: Part | None = None) -> tuple[Part, ...]:
-    """Return the parts of a local cluster that plays ``release``, with ``hami`` in place of the simulated scheduler."""
-    return (
-        Part("apiserver", PartState.SIMULATED, f"pytest-hami {__version__}"),
-        Part("kube-scheduler", PartState.SIMULATED, f"pytest-hami {__version__}"),
-        hami or Part("hami-scheduler", PartState.SIMULATED, f"plays {release}"),
-        Part("node", PartState.SIMULATED, f"plays {release}"),
-        Part("monitor", PartState.ABSENT),
-        Part("mesh", PartState.ABSENT),
-        Part("gpu", PartState.ABSENT),
-    )
-
-
 class LocalCluster(Cluster):
     """Simulated parts in a child process that ends when its standard input closes, so also when we are killed.
 
-    With ``scheduler``, the path of a binary, the HAMi scheduler is a real one beside them.
+    The programs of its composition run beside them.
     """
 
     provider = "local"
@@ -65,21 +52,20 @@ class LocalCluster(Cluster):
     def __init__(
         self,
         release: str,
+        composition: Composition | None = None,
         *,
         mutants: Iterable[str] = (),
         timeout_scale: float = 1.0,
         port: int = 0,
-        scheduler: Path | None = None,
-        part: Part | None = None,
     ) -> None:
-        """``scheduler`` is a binary and ``part`` what it is, as ``hami_scheduler.part_of`` says."""
+        """``release`` is what simulated parts play, ``composition`` what is real: nothing without one."""
+        self._composition = composition or Composition()
         self.release = release
-        self.lane = "process" if scheduler else "simulated"
-        self.parts = planned_parts(release, part)
+        self.lane = self._composition.lane
+        self.parts = self._composition.parts(release)
         self.capabilities = SIMULATED_CAPABILITIES
-        limits = REAL_TIMING if scheduler else Timing(place=4, start=4, settle=2, delete=4, restart=10)
+        limits = REAL_TIMING if self._composition.programs else Timing(place=4, start=4, settle=2, delete=4, restart=10)
         self.timing = limits.scaled(timeout_scale)
-        self._binary = scheduler
         self._hami: RealHamiScheduler | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._mutants = tuple(mutants)
@@ -100,16 +86,17 @@ class LocalCluster(Cluster):
             return
         config: dict[str, Any] = {
             "release": self.release,
-            "parts": ["apiserver", "kube-scheduler", "node", *([] if self._binary else ["hami-scheduler"])],
+            "parts": list(self._composition.played),
             "api_url": None,
             "mutants": list(self._mutants),
             "device_config": {},
             "scheduler_flags": {},
             "port": self._port,
         }
-        if self._binary is not None:
+        scheduler = self._composition.hami_scheduler
+        if scheduler is not None:
             self._directory = tempfile.TemporaryDirectory(prefix="pytest-hami-")
-            self._hami = RealHamiScheduler(self._binary, Path(self._directory.name), self._scale)
+            self._hami = RealHamiScheduler(scheduler.path, Path(self._directory.name), self._scale)
             config["extender"] = self._hami.extender
         try:
             self._process = subprocess.Popen(

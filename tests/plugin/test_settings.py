@@ -1,5 +1,9 @@
 """Settings: precedence, sources and refusals, seen from outside."""
 
+from pathlib import Path
+
+import pytest
+
 USES_HAMI = "def test_it(hami_cluster):\n    assert hami_cluster.release == '2.10.0'\n"
 
 
@@ -24,3 +28,41 @@ def test_option_beats_environment_beats_ini(pytester, monkeypatch):
     result.stdout.fnmatch_lines(
         ["*report=from-option (option), cleanup=on-success (environment), repeat=2 (ini), timeout-scale=1.0 (default)*"]
     )
+
+
+def programs(directory, *names, mode=0o755):
+    directory.mkdir()
+    for name in names:
+        (directory / name).touch(mode=mode)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("there", "mode", "message"),
+    [
+        ((), 0o755, "no etcd and no kube-apiserver in "),
+        (("etcd", "kube-scheduler"), 0o755, "no kube-apiserver in "),
+        (("etcd", "kube-apiserver", "kube-scheduler"), 0o644, "not executable: "),
+    ],
+    ids=["empty", "half", "plain-files"],
+)
+def test_a_directory_that_cannot_be_used_is_named_with_what_is_missing(pytester, tmp_path, there, mode, message):
+    directory = programs(tmp_path / "assets", *there, mode=mode)
+    result = collected(pytester, f"--hami-assets={directory}")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: --hami-assets: {message}*"])
+
+
+def test_the_place_of_a_bad_path_is_named(pytester, monkeypatch, tmp_path):
+    pytester.makepyfile(USES_HAMI)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "nowhere"))
+    result = pytester.runpytest_subprocess()
+    assert result.ret == 4
+    assert any("KUBEBUILDER_ASSETS: no such directory" in line for line in result.outlines + result.errlines)
+
+
+@pytest.mark.parametrize("option", ["device-plugin", "monitor", "nvml"])
+def test_a_program_that_does_not_exist_is_refused(pytester, option):
+    result = collected(pytester, f"--hami-{option}={Path('nowhere')}")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"ERROR: --hami-{option}: no such file: 'nowhere'"])
