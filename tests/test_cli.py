@@ -101,6 +101,8 @@ def test_a_kubeconfig_of_somebody_is_not_overwritten(tmp_path: Path) -> None:
         (["serve", "--release", "1.0.0"], "no expectations for HAMi 1.0.0"),
         (["serve", "--kubeconfig", "/nowhere/file"], "/nowhere/file: No such file or directory"),
         (["report", "build", "/nowhere"], "/nowhere: no events.jsonl there"),
+        (["fidelity", "/nowhere"], "/nowhere: No such file or directory"),
+        (["fidelity", "--release", "newest", "/nowhere"], "--release: expected a release such as 2.10.0"),
     ],
 )
 def test_bad_input_is_exit_code_4(arguments: list[str], text: str) -> None:
