@@ -12,8 +12,9 @@ from typing import Any
 
 from pytest_hami.contract import allocation
 from pytest_hami.contract.allocation import DeviceShare
-from pytest_hami.contract.env import Mount, container_env, mounts
+from pytest_hami.contract.env import container_env, mounts
 from pytest_hami.contract.register import Device
+from pytest_hami.kubelet.plugin import AllocateError, Answer
 
 VENDOR_WORDS = ("NVIDIA", "MLU", "DCU", "GCU", "Enflame", "Mthreads", "Metax", "kunlun", "XPU", "AWSNeuron", "AMD", "Vastai",
                 "Biren")  # fmt: skip
@@ -43,19 +44,6 @@ class NodeConfig:
         return cls(**{names[key]: value for key, value in values.items()})
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a container gets: variables, mounts and the cards in order."""
-
-    env: Mapping[str, str]
-    mounts: tuple[Mount, ...]
-    shares: tuple[DeviceShare, ...]
-
-
-class AllocateError(Exception):
-    """An Allocate that fails; the text is what the plugin answers to kubelet."""
-
-
 class NodeRules:
     """Decisions of plugin and kubelet that a mutant may break."""
 
@@ -71,9 +59,9 @@ class NodeRules:
             health=health,
         )
 
-    def allocatable(self, devices: Sequence[Device]) -> int:
-        """Return the shares that the node advertises."""
-        return sum(device.count for device in devices if device.health)
+    def shares_of(self, device: Device) -> int:
+        """Return the shares of a card that the node advertises."""
+        return device.count
 
     def next_entry(self, text: str) -> tuple[int, tuple[DeviceShare, ...]]:
         """Return position and shares of the entry that is served next."""
@@ -159,4 +147,4 @@ def allocate(
     env = rules.env(shares, config)
     env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] = f"/usr/local/vgpu/{rules.cache_name()}"
     mounted = mounts(pod["metadata"]["uid"], identity["name"], control_disabled=not rules.hooks(disabled))
-    return Answer(env, mounted, shares), rules.erased(to_allocate)
+    return Answer(env, mounted), rules.erased(to_allocate)

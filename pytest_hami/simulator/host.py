@@ -179,11 +179,12 @@ class Host:
         if "kube-scheduler" in config.parts:
             await self._start_schedulers()
         if "node" in config.parts:
+            from pytest_hami.simulator.allocate import NodeRules
             from pytest_hami.simulator.node import NodeAgent
+            from pytest_hami.simulator.plugins import ModelPlugins
 
-            self._node = NodeAgent(
-                self._api_url, rules=mutants.rules_for("node", config.mutants), release=config.release
-            )
+            rules = mutants.rules_for("node", config.mutants) or NodeRules()
+            self._node = NodeAgent(self._api_url, lambda api: ModelPlugins(api, rules), rules)
             await self._node.start()
 
     async def _start_hami(self, api: Api) -> None:

@@ -1,27 +1,25 @@
-"""A model of kubelet and HAMi's device plugin for all simulated nodes; it acts only through the API."""
+"""Our kubelet for all nodes of the local cluster; it acts only through the API and the device plugins that it is given."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import aiohttp
 
-from pytest_hami.contract import register
 from pytest_hami.contract.register import Device
+from pytest_hami.kubelet.devices import DeviceBook, TooFewShares
+from pytest_hami.kubelet.plugin import AllocateError, Answer, Plugins, Share
 from pytest_hami.simulator import shell
-from pytest_hami.simulator.allocate import AllocateError, Answer, NodeConfig, NodeRules, allocate, asks_for_cards
+from pytest_hami.simulator.allocate import NodeRules, asks_for_cards
 from pytest_hami.simulator.client import Api, ApiError, Informer
 from pytest_hami.simulator.kubelet import KubeletServer, NoContainer
 from pytest_hami.simulator.shell import Output
 
-REGISTER = "hami.io/node-nvidia-register"
-TO_ALLOCATE = "hami.io/vgpu-devices-to-allocate"
-BIND_PHASE = "hami.io/bind-phase"
-LOCK = "hami.io/mutex.lock"
+RESOURCE = "nvidia.com/gpu"
 HOLD = "pytest-hami.io/hold-termination"
 BASE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
 
@@ -29,12 +27,13 @@ BASE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 class NodeAgent:
     """The nodes that it created, their cards, and the pods bound to them."""
 
-    def __init__(self, api_url: str, *, rules: NodeRules | None = None, release: str = "2.10.0") -> None:
+    def __init__(self, api_url: str, plugins: Callable[[Api], Plugins], rules: NodeRules) -> None:
+        """``plugins`` makes the device plugins of all nodes, ``rules`` are kubelet's and the containers'."""
         self._url = api_url
-        self._rules = rules or NodeRules()
-        self._release = release
+        self._make_plugins = plugins
+        self._rules = rules
         self._cards: dict[str, tuple[Device, ...]] = {}
-        self._configs: dict[str, NodeConfig] = {}
+        self._books: dict[str, DeviceBook] = {}
         self._answers: dict[tuple[str, str], Answer] = {}
         self._handled: set[str] = set()
         self._ended: set[str] = set()
@@ -46,6 +45,8 @@ class NodeAgent:
         """Serve as kubelet and watch pods. Raises ApiError."""
         self._session = aiohttp.ClientSession()
         self._api = Api(self._url, self._session)
+        self._plugins = self._make_plugins(self._api)
+        await self._plugins.start(self)
         await self._kubelet.start()
         self._pods = Informer(self._api, "/api/v1/pods", self._pod_event)
         await self._pods.start()
@@ -56,40 +57,70 @@ class NodeAgent:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._plugins.stop()
         await self._kubelet.stop()
         await self._session.close()
 
-    async def nodes(self, nodes: Iterable[Mapping[str, Any]]) -> None:
-        """Create nodes, each in one POST with annotation and allocatable. Raises ApiError, RegisterError."""
+    async def nodes(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Create nodes and run their plugins until all cards are registered. Raises ApiError, RegisterError, ValueError."""
+        arriving = {}
         for node in nodes:
             name = str(node["name"])
-            self._cards[name] = tuple(Device(**device) for device in node.get("devices") or [])
-            self._configs[name] = NodeConfig()
-            await self._api.create("/api/v1/nodes", self._object(node))
+            cards = tuple(Device(**device) for device in node.get("devices") or [])
+            notes, shares = self._plugins.arrival(name, cards) if cards else ({}, ())
+            arriving[name] = (node, cards, notes, DeviceBook(RESOURCE, shares))
+        for name, (node, cards, notes, book) in arriving.items():
+            self._cards[name] = cards
+            self._books[name] = book
+            await self._api.create("/api/v1/nodes", self._object(node, notes))
+        await self._plugins.run([name for name, (_, cards, *_) in arriving.items() if cards])
 
     async def remove_nodes(self, nodes: Iterable[str]) -> None:
         """Delete nodes. Raises ApiError, KeyError for a node that is not ours."""
         for name in nodes:
-            del self._cards[name]
-            del self._configs[name]
-            await self._api.delete(f"/api/v1/nodes/{name}")
+            if self._cards.pop(name):
+                await self._plugins.remove([name])
+            del self._books[name]
+            await self._api.delete(_node_path(name))
 
     async def reconfigure(self, node: str, config: Mapping[str, Any]) -> None:
         """Restart the plugin of one node with another configuration. Raises KeyError, ValueError, ApiError."""
         if node not in self._cards:
             raise KeyError(node)
-        self._configs[node] = NodeConfig.from_dict(config)
-        await self._register(node)
+        await self._plugins.configure(node, config)
 
     async def restart(self) -> None:
         """Restart the plugin of every node: it registers again and serves what is left."""
-        for node, cards in self._cards.items():
-            if cards:
-                await self._register(node)
+        await self._plugins.restart([node for node, cards in self._cards.items() if cards])
         if not self._rules.restart_keeps_containers():
             for uid, pod in list(self._pods.items.items()):
                 if any(key[0] == uid for key in self._answers):
                     await self._set_status(pod, self._running_status(pod, restarts=1))
+
+    async def advertise(self, node: str, shares: Sequence[Share]) -> None:
+        """Take a plugin's device list: capacity counts all shares, allocatable the healthy ones. Raises ApiError."""
+        book = self._books[node]
+        book.update(shares)
+        await self._api.merge_patch(f"{_node_path(node)}/status", {"status": _resources(book)})
+
+    async def annotation(self, node: str, key: str) -> str | None:
+        """Return an annotation of a node. Raises ApiError."""
+        return _annotation(await self._api.get(_node_path(node)), key)
+
+    async def annotate(self, node: str, annotations: Mapping[str, str | None]) -> None:
+        """Patch annotations of a node. Raises ApiError."""
+        await self._api.merge_patch(_node_path(node), {"metadata": {"annotations": dict(annotations)}})
+
+    async def changed(self, node: str, key: str, old: str | None, limit: float) -> str:
+        """Return an annotation once it is there and not ``old``. Raises TimeoutError after ``limit`` seconds."""
+        async with asyncio.timeout(limit):
+            found = await self._api.get(_node_path(node))
+            while (text := _annotation(found, key)) is None or text == old:
+                async for _, seen in self._api.watch("/api/v1/nodes", found["metadata"]["resourceVersion"]):
+                    if seen["metadata"].get("name") == node:
+                        found = seen
+                        break
+            return text
 
     def run(self, namespace: str, pod: str, container: str, argv: Sequence[str]) -> Output:
         """Answer a command in a container. Raises NoContainer."""
@@ -119,28 +150,21 @@ class NodeAgent:
         # kubelet appends the pod's own variables behind the plugin's, so they win.
         env = BASE_ENV | {"HOSTNAME": pod["metadata"]["name"]} | dict(answer.env if answer else {}) | own
         cards = {device.id: device for device in self._cards[node]}
-        return shell.View(env, answer.mounts if answer else (), answer.shares if answer else (), cards)
+        return shell.View(env, answer.mounts if answer else (), cards if answer else {})
 
-    def _registered(self, node: str) -> tuple[Device, ...]:
-        return tuple(self._rules.register(device, self._configs[node]) for device in self._cards[node])
-
-    def _object(self, node: Mapping[str, Any]) -> dict[str, Any]:
+    def _object(self, node: Mapping[str, Any], notes: Mapping[str, str]) -> dict[str, Any]:
         name = str(node["name"])
-        devices = self._registered(name)
-        notes = dict(node.get("annotations") or {})
-        resources = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "100Gi"}
-        if devices:
-            notes[REGISTER] = register.encode(devices)
-            resources["nvidia.com/gpu"] = str(self._rules.allocatable(devices))
+        plain = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "100Gi"}
+        resources = {key: plain | shares for key, shares in _resources(self._books[name]).items()}
         condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "simulated",
                      "lastHeartbeatTime": _now(), "lastTransitionTime": _now()}  # fmt: skip
         return {
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "annotations": notes,
+            "metadata": {"name": name, "annotations": {**(node.get("annotations") or {}), **notes},
                          "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(node.get("labels") or {})}},
             "spec": {"taints": list(node.get("taints") or [])} if node.get("taints") else {},
             "status": {
-                "capacity": resources, "allocatable": resources, "conditions": [condition],
+                **resources, "conditions": [condition],
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self._kubelet.port}},
                 "nodeInfo": {"kubeletVersion": "v1.36.3+simulated", "operatingSystem": "linux", "architecture": "amd64",
@@ -149,24 +173,19 @@ class NodeAgent:
             },
         }  # fmt: skip
 
-    async def _register(self, node: str) -> None:
-        devices = self._registered(node)
-        shares = str(self._rules.allocatable(devices))
-        path = f"/api/v1/nodes/{node}"
-        await self._api.merge_patch(path, {"metadata": {"annotations": {REGISTER: register.encode(devices)}}})
-        resources = {"nvidia.com/gpu": shares}
-        await self._api.merge_patch(f"{path}/status", {"status": {"capacity": resources, "allocatable": resources}})
-
     def _pod_event(self, kind: str, pod: dict[str, Any]) -> None:
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
         if kind == "DELETED":
             self._handled.discard(uid)
             self._ended.discard(uid)
+            self._release(uid)
             for key in [key for key in self._answers if key[0] == uid]:
                 del self._answers[key]
             return
         if node not in self._cards:
             return
+        if pod["status"].get("phase") in {"Succeeded", "Failed"}:
+            self._release(uid)
         if pod["metadata"].get("deletionTimestamp"):
             if (pod["metadata"].get("annotations") or {}).get(HOLD) != "true" and uid not in self._ended:
                 self._ended.add(uid)
@@ -192,8 +211,7 @@ class NodeAgent:
                 if failure:
                     await self._set_status(pod, {
                         "phase": "Failed", "reason": "UnexpectedAdmissionError",
-                        "message": "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = "
-                        f"{failure}, which is unexpected",
+                        "message": f"Pod was rejected: Allocate failed due to {failure}, which is unexpected",
                     })  # fmt: skip
                 else:
                     await self._set_status(pod, self._running_status(pod, restarts=0))
@@ -203,42 +221,43 @@ class NodeAgent:
                     raise
 
     async def _serve(self, pod: dict[str, Any]) -> str:
-        """Allocate for every container that asks for cards; return why it failed, empty when it did not."""
+        """Allocate for every container that asks for cards; return why it failed, empty when it did not.
+
+        One call for each container, init containers first, whose shares the others may have (Kubernetes,
+        pkg/kubelet/cm/devicemanager/manager.go).
+        """
         metadata, spec = pod["metadata"], pod["spec"]
-        config = self._configs[spec["nodeName"]]
-        served = [c for c in [*(spec.get("initContainers") or []), *spec["containers"]]
-                  if self._rules.serves(asks_for_cards(c) > 0)]  # fmt: skip
-        if not served:
-            return ""
-        current = await self._api.get(_path(pod))
-        text = (current["metadata"].get("annotations") or {}).get(TO_ALLOCATE)
-        for container in served:
+        node, uid = spec["nodeName"], metadata["uid"]
+        inits = spec.get("initContainers") or []
+        reusable: tuple[str, ...] = ()
+        for container in [*inits, *spec["containers"]]:
+            asked = asks_for_cards(container)
+            if not self._rules.serves(asked > 0):
+                continue
             try:
-                answer, text = allocate(pod, text, asks_for_cards(container), config, self._rules)
-            except AllocateError as error:
-                await self._api.merge_patch(_path(pod), {"metadata": {"annotations": {BIND_PHASE: "failed"}}})
-                await self._release_lock(pod)
+                ids = await self._choose(node, asked, reusable)
+                self._books[node].hold(uid, container["name"], ids)
+                self._answers[(uid, container["name"])] = await self._plugins.allocate(node, pod, ids)
+            except TooFewShares as error:
                 return str(error)
-            self._answers[(metadata["uid"], container["name"])] = answer
-            notes = {TO_ALLOCATE: text}
-            phase = self._rules.phase_after(text)
-            if phase:
-                notes[BIND_PHASE] = phase
-            await self._api.merge_patch(_path(pod), {"metadata": {"annotations": notes}})
-            if phase:
-                await self._release_lock(pod)
+            except AllocateError as error:
+                return f"rpc error: code = {error.code} desc = {error}"
+            if container in inits and container.get("restartPolicy") != "Always":
+                reusable = tuple(dict.fromkeys((*reusable, *ids)))
+            else:
+                reusable = tuple(id for id in reusable if id not in ids)
         return ""
 
-    async def _release_lock(self, pod: Mapping[str, Any]) -> None:
-        path = f"/api/v1/nodes/{pod['spec']['nodeName']}"
-        node = await self._api.get(path)
-        value = (node["metadata"].get("annotations") or {}).get(LOCK, "")
-        if value and self._rules.releases_lock(value, pod["metadata"]["namespace"], pod["metadata"]["name"]):
-            version = node["metadata"]["resourceVersion"]
-            with contextlib.suppress(ApiError):
-                await self._api.merge_patch(
-                    path, {"metadata": {"resourceVersion": version, "annotations": {LOCK: None}}}
-                )
+    async def _choose(self, node: str, count: int, reusable: Sequence[str]) -> tuple[str, ...]:
+        available = self._books[node].available(reusable)
+        # Shares that can be reused are taken before the plugin is asked what it prefers.
+        required = available[: min(count, sum(id in available for id in reusable))]
+        preferred = await self._plugins.prefer(node, available, required, count) if len(available) > count else ()
+        return self._books[node].choose(count, available, preferred)
+
+    def _release(self, uid: str) -> None:
+        for book in self._books.values():
+            book.release(uid)
 
     async def _end(self, pod: Mapping[str, Any], code: int) -> None:
         phase = "Succeeded" if code == 0 else "Failed"
@@ -276,6 +295,19 @@ def _container_status(container: Mapping[str, Any]) -> dict[str, Any]:
         "name": container["name"], "image": container.get("image", ""), "imageID": "", "ready": True, "started": True,
         "restartCount": 0, "containerID": f"simulated://{container['name']}", "state": {"running": {"startedAt": _now()}},
     }  # fmt: skip
+
+
+def _resources(book: DeviceBook) -> dict[str, dict[str, str]]:
+    counts = {"capacity": book.capacity, "allocatable": book.allocatable}
+    return {key: {RESOURCE: str(count)} if book.capacity else {} for key, count in counts.items()}
+
+
+def _annotation(found: Mapping[str, Any], key: str) -> str | None:
+    return (found["metadata"].get("annotations") or {}).get(key)
+
+
+def _node_path(name: str) -> str:
+    return f"/api/v1/nodes/{name}"
 
 
 def _path(pod: Mapping[str, Any]) -> str:

@@ -11,17 +11,35 @@ from pytest_hami.contract.env import HOOK_LIBRARY, PRELOAD_FILE, Mount
 from pytest_hami.contract.register import Device
 from pytest_hami.simulator.allocate import NodeRules
 
+LIMIT = re.compile(r"(\d+)([gmk]?)")
+MIB = {"g": 1 << 10, "m": 1, "": 1 / (1 << 20), "k": 1 / (1 << 10)}
 END = re.compile(r"echo (\d{1,3}) > /tmp/pytest-hami-end")
 
 
 @dataclass(frozen=True)
 class View:
-    """A container from inside: variables, mounts, its shares, and the cards of the node by UUID."""
+    """A container from inside: variables, mounts, and the cards of its node by UUID, if a plugin served it."""
 
     env: Mapping[str, str]
     mounts: tuple[Mount, ...]
-    shares: tuple[DeviceShare, ...]
     cards: Mapping[str, Device]
+
+    @property
+    def shares(self) -> tuple[DeviceShare, ...]:
+        """The visible cards in order, with the MiB that the hook library lets the container have of each.
+
+        A card without a readable limit is there as a whole (HAMi-core 2.10.0).
+        """
+        visible = self.env.get("NVIDIA_VISIBLE_DEVICES", "")
+        uuids = list(self.cards) if visible == "all" else [uuid for uuid in visible.split(",") if uuid in self.cards]
+        return tuple(
+            DeviceShare(uuid, self._limit(index) or self.cards[uuid].devmem, cores=0)
+            for index, uuid in enumerate(uuids)
+        )
+
+    def _limit(self, index: int) -> int:
+        found = LIMIT.fullmatch(self.env.get(f"CUDA_DEVICE_MEMORY_LIMIT_{index}", ""))
+        return int(int(found[1]) * MIB[found[2]]) if found else 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +65,7 @@ def run(argv: Sequence[str], view: View, rules: NodeRules) -> Output:
     if command == "cat" and len(rest) == 1:
         return _cat(rest[0], view, hooked)
     if command == "ls" and rest == ["/dev"]:
-        cards = [f"nvidia{view.cards[share.uuid].index}" for share in view.shares if share.uuid in view.cards]
+        cards = [f"nvidia{view.cards[share.uuid].index}" for share in view.shares]
         names = [
             "fd",
             "null",
@@ -78,7 +96,7 @@ def _cat(path: str, view: View, hooked: bool) -> Output:
 
 
 def _smi(arguments: Sequence[str], view: View, hooked: bool, rules: NodeRules) -> Output:
-    visible = [(share, view.cards[share.uuid]) for share in view.shares if share.uuid in view.cards]
+    visible = [(share, view.cards[share.uuid]) for share in view.shares]
     if not visible:
         return Output(stderr="nvidia-smi: not found\n", code=127)
     rows = [

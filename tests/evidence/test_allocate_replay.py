@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_hami.contract.env import CACHE_PATTERN
-from pytest_hami.simulator.allocate import AllocateError, NodeConfig, NodeRules, allocate
+from pytest_hami.kubelet.plugin import AllocateError
+from pytest_hami.simulator.allocate import NodeConfig, NodeRules, allocate
 
 PATH = Path(__file__).resolve().parents[2] / "fixtures" / "evidence" / "hami-2.10.0" / "allocate.jsonl"
 CASES = {case["case"]: case for case in map(json.loads, PATH.read_text().splitlines())}

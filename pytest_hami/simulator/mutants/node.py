@@ -38,8 +38,8 @@ class RepeatsIndex(NodeRules):
 @_defect("allocatable-counts-cards", "The node advertises its cards and not their shares.", SERVER, "mock-01",
          "nvidia.com/gpu")  # fmt: skip
 class CountsCards(NodeRules):
-    def allocatable(self, devices: Sequence[Device]) -> int:
-        return len(devices)
+    def shares_of(self, device: Device) -> int:
+        return 1
 
 
 @_defect("scaling-not-registered", "A node with scaled memory registers what the cards have.", REGISTER, "mock-32",
