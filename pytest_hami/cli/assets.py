@@ -12,7 +12,9 @@ from pytest_hami.cli.exits import EXIT_CLUSTER, usage
 
 def add(commands: Any) -> None:
     """Add the command to argparse's sub-commands."""
-    actions = commands.add_parser("assets", help="Kubernetes' own binaries").add_subparsers(dest="action", required=True)
+    actions = commands.add_parser("assets", help="Kubernetes' own binaries").add_subparsers(
+        dest="action", required=True
+    )
     made = actions.add_parser("build", help="build them with Go at the pinned versions, unless they are there")
     made.add_argument("names", metavar="NAME", nargs="*", help="etcd, kube-apiserver, kube-scheduler, kubectl (all)")
     made.add_argument("--directory", metavar="DIR", type=Path, help="where to put them (default: the user's cache)")
