@@ -96,9 +96,9 @@ class Settings:
         """Check the values from these sources. Raises pytest.UsageError (exit code 4) with one line."""
         for declared in DECLARED:
             setting = next(item for item in self.items if item.name == declared.name)
-            complaint = _complaint(setting.name, setting.value, setting.source) if setting.source in sources else ""
-            if complaint:
-                raise pytest.UsageError(f"{setting.place}: {complaint}")
+            wrong = complaint(setting) if setting.source in sources else ""
+            if wrong:
+                raise pytest.UsageError(f"{setting.place}: {wrong}")
 
     @property
     def repeat(self) -> int:
@@ -141,11 +141,11 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> S
     for declared in DECLARED:
         given: Any = config.getoption(declared.dest)
         ini = str(config.getini(declared.dest) or "")
-        variable = next((name for name in declared.environment if environ.get(name)), "")
+        found = _in_environment(declared, environ)
         if given is not None:
             setting = Setting(declared.name, str(given), "option", declared.option)
-        elif variable:
-            setting = Setting(declared.name, environ[variable], "environment", variable)
+        elif found is not None:
+            setting = found
         elif ini:
             setting = Setting(declared.name, ini, "ini", f"ini key {declared.dest}")
         else:
@@ -155,6 +155,22 @@ def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> S
     # What was typed for this run is judged at once; what lies about in the environment only where HAMi is under test.
     settings.require_sound({"option"})
     return settings
+
+
+def of_environment(environ: Mapping[str, str] = os.environ) -> dict[str, Setting]:
+    """Return the settings that the environment gives, by name; nothing is checked."""
+    found = (_in_environment(declared, environ) for declared in DECLARED)
+    return {setting.name: setting for setting in found if setting is not None}
+
+
+def complaint(setting: Setting) -> str:
+    """Return what is wrong with a value, empty when nothing is."""
+    return _complaint(setting.name, setting.value, setting.source)
+
+
+def _in_environment(declared: _Declared, environ: Mapping[str, str]) -> Setting | None:
+    variable = next((name for name in declared.environment if environ.get(name)), "")
+    return Setting(declared.name, environ[variable], "environment", variable) if variable else None
 
 
 def _complaint(name: str, value: str, source: str) -> str:

@@ -26,11 +26,12 @@ def identified(composition: Composition, scale: float) -> Composition:
     """Return the composition with the version and digest of each program. Raises ClusterUnavailable."""
     programs = composition.programs
     with ThreadPoolExecutor(max(len(programs), 1)) as pool:
-        found = list(pool.map(lambda name: _identified(name, programs[name].path, scale), programs))
+        found = list(pool.map(lambda name: identify(name, programs[name].path, scale), programs))
     return composition.identified(dict(zip(programs, found, strict=True)))
 
 
-def _identified(name: str, path: Path, scale: float) -> Program:
+def identify(name: str, path: Path, scale: float) -> Program:
+    """Return what one program says of itself. Raises ClusterUnavailable."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
