@@ -41,7 +41,7 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
     if case == "labels":
         wrong = metrics.contract_violations(hami.samples(), hami.traits.release)
         require(not wrong, "the promised metric names and label sets", wrong, where="/metrics of the HAMi scheduler")
-        wrong = metrics.type_violations(hami_cluster.scheduler_metrics())
+        wrong = metrics.type_violations(hami_cluster.scheduler_metrics(), hami.traits.release)
         require(not wrong, "a gauge for every name", wrong, where="/metrics of the HAMi scheduler")
         by_uuid = {device.id: device for node in hami.nodes if node.cards for device in hami.registered(node.name)}
         for sample in hami.samples():

@@ -1,6 +1,7 @@
 """The HAMi scheduler's metrics: names, label sets, and what they say about cards, pods and quotas.
 
-Source: HAMi 2.10.0, cmd/scheduler/metrics.go.
+Source: cmd/scheduler/metrics.go of HAMi 2.8.3, 2.9.0 and 2.10.0. The names of 2.10.0 stand for what they say;
+``read`` gives them to what an older release says.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_hami.contract.releases import Release
+from pytest_hami.contract.releases import Release, Traits
 
 MIB = 1 << 20
 MEMORY_LIMIT = "hami_gpu_memory_limit_bytes"
@@ -64,11 +65,27 @@ LABELS_2_8: dict[str, frozenset[str]] = {
     "GPUDeviceCoreAllocated": _CARD_2_8,
     "nodeGPUOverview": _CARD_2_8 | {"devicecores", "sharedcontainers", "devicememorylimit", "devicetype"},
     "nodeGPUMemoryPercentage": _CARD_2_8,
+    "nodeGPUMigInstance": _CARD_2_8 | {"migname"},
     "vGPUMemoryAllocated": _POD_2_8,
     "vGPUCoreAllocated": _POD_2_8,
     "QuotaUsed": frozenset({"quotanamespace", "quotaName", "limit", "zone"}),
     BUILD_INFO: LABELS_2_10[BUILD_INFO],
 }
+_SINCE_2_9 = Release(2, 9, 0)
+# What 2.8 calls the series and labels of later releases (2.9.0 renamed them).
+_NAMES_2_8 = {
+    MEMORY_LIMIT: "GPUDeviceMemoryLimit", CORE_LIMIT: "GPUDeviceCoreLimit", MEMORY: "GPUDeviceMemoryAllocated",
+    SHARES: "GPUDeviceSharedNum", CORES: "GPUDeviceCoreAllocated", OVERVIEW: "nodeGPUOverview",
+    MEMORY_RATIO: "nodeGPUMemoryPercentage", VGPU_MEMORY: "vGPUMemoryAllocated", VGPU_CORES: "vGPUCoreAllocated",
+    QUOTA_USED: "QuotaUsed",
+}  # fmt: skip
+_NEW_NAMES = {old: new for new, old in _NAMES_2_8.items()}
+_NEW_LABELS = {
+    "nodeid": "node", "nodename": "node", "deviceuuid": "device_uuid", "deviceidx": "device_index",
+    "devicecores": "device_cores", "devicememorylimit": "device_memory_limit", "devicetype": "device_type",
+    "sharedcontainers": "shared_containers", "podnamespace": "namespace", "podname": "pod",
+    "containeridx": "container_index", "quotanamespace": "namespace", "quotaName": "quota_name",
+}  # fmt: skip
 _HOST = frozenset({"node", "device_uuid", "device_index", "device_type", "zone"})
 _CONTAINER = frozenset({"namespace", "pod", "container", "vdevice_index", "device_uuid", "zone"})
 # What vGPUmonitor exports on each node, without the legacy names (cmd/vGPUmonitor/metrics.go).
@@ -129,6 +146,25 @@ def parse(text: str, names: Collection[str] = ()) -> tuple[Sample, ...]:
     return tuple(sample for line in text.splitlines() if chosen.match(line) for sample in _samples_of_line(line))
 
 
+def read(text: str, names: Collection[str], release: Release) -> tuple[Sample, ...]:
+    """Return the series in ``names``, all where it is empty, under the names and labels of 2.10.0, whatever the release.
+
+    Raises MetricsError.
+
+    >>> read('QuotaUsed{quotaName="a"} 1\\n', {QUOTA_USED}, Release(2, 8, 3))
+    (Sample(name='hami_resource_quota_used', labels=frozenset({('quota_name', 'a')}), value=1.0),)
+    """
+    if release >= _SINCE_2_9:
+        return parse(text, names)
+    return tuple(map(_renamed, parse(text, {_NAMES_2_8.get(name, name) for name in names})))
+
+
+@functools.lru_cache(maxsize=4096)
+def _renamed(sample: Sample) -> Sample:
+    labels = frozenset((_NEW_LABELS.get(name, name), value) for name, value in sample.labels)
+    return Sample(_NEW_NAMES.get(sample.name, sample.name), labels, sample.value)
+
+
 # Between two reads of a page most lines stay as they are, and parsing one is slow.
 @functools.lru_cache(maxsize=4096)
 def _samples_of_line(line: str) -> tuple[Sample, ...]:
@@ -152,7 +188,7 @@ def label_sets(release: Release) -> dict[str, frozenset[str]]:
     """Return the exact label names of every series of the scheduler in a release, ``zone`` included."""
     if release >= Release(2, 10, 0):
         return LABELS_2_10
-    return LABELS_2_9 if release >= Release(2, 9, 0) else LABELS_2_8
+    return LABELS_2_9 if release >= _SINCE_2_9 else LABELS_2_8
 
 
 def _whole(sample: Sample) -> int:
@@ -168,7 +204,7 @@ def _mib(value: int, name: str) -> int:
 
 
 def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
-    """Return the usage of each card by (node, UUID), of those that have all five series; names since 2.9.
+    """Return the usage of each card by (node, UUID), of those that have all five series.
 
     Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
@@ -192,7 +228,7 @@ def card_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], CardUsage]:
 
 
 def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
-    """Return (MiB, percent) by (namespace, pod) and card UUID, summed over container indexes; names since 2.9.
+    """Return (MiB, percent) by (namespace, pod) and card UUID, summed over container indexes.
 
     Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
@@ -211,7 +247,7 @@ def pod_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], dict[str, tupl
 
 
 def quota_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, int | None]]:
-    """Return (used, limit or None) by (namespace, resource): MiB for memory, percent for cores; names since 2.9.
+    """Return (used, limit or None) by (namespace, resource): MiB for memory, percent for cores.
 
     Raises MetricsError for a value that is no whole number, of MiB where it is memory.
     """
@@ -225,27 +261,55 @@ def quota_usage(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[int, i
     return found
 
 
+def quota_limits(samples: Iterable[Sample], traits: Traits) -> dict[tuple[str, str], int | None]:
+    """Return the limit by (namespace, resource) of every quota that the series know, None where none is set.
+
+    Without a series of its own the label ``limit`` of the use tells it, and 0 stands for no limit. Raises MetricsError.
+    """
+    found: dict[tuple[str, str], int | None] = {}
+    for sample in samples:
+        if sample.name in QUOTA_SERIES:
+            labels = dict(sample.labels)
+            key = (labels.get("namespace", ""), labels.get("quota_name", ""))
+            if sample.name == QUOTA_LIMIT:
+                found[key] = _whole(sample)
+            elif not traits.quota_limit_metric:
+                text = labels.get("limit", "")
+                if not text.removeprefix("-").isdecimal():
+                    raise MetricsError(f"expected a whole number as label limit of {sample.name}, seen {text[:40]!r}")
+                found[key] = int(text)
+            else:
+                found.setdefault(key, None)
+    return found
+
+
 def contract_violations(samples: Iterable[Sample], release: Release) -> list[str]:
     """Return what breaks the promised names and label sets of the scheduler, one line each; empty when nothing does.
 
-    Every card must have all card series, and no other ``hami_`` name may appear.
+    ``samples`` are as the release names them. Every card must have all card series, and no other name of HAMi may
+    appear.
     """
     promised = label_sets(release)
     seen = tuple(samples)
-    wrong = _label_violations(seen, promised)
+    wrong = _label_violations(seen, promised, _prefixes(release))
+    needed = _CARD_SERIES if release >= _SINCE_2_9 else tuple(_NAMES_2_8[name] for name in _CARD_SERIES)
     cards: dict[tuple[str, str], set[str]] = {}
     for sample in seen:
-        if sample.name in _CARD_SERIES:
-            labels = dict(sample.labels)
+        if sample.name in needed:
+            labels = dict(_renamed(sample).labels)
             cards.setdefault((labels.get("node", ""), labels.get("device_uuid", "")), set()).add(sample.name)
     for (node, uuid), series in cards.items():
-        wrong.update(f"card {uuid} on {node}: no {name}" for name in _CARD_SERIES if name not in series)
+        wrong.update(f"card {uuid} on {node}: no {name}" for name in needed if name not in series)
     if all(sample.name != BUILD_INFO for sample in seen):
         wrong.add(f"no {BUILD_INFO}")
     return sorted(wrong)
 
 
-def type_violations(text: str) -> list[str]:
+def _prefixes(release: Release) -> tuple[str, ...]:
+    return ("hami_",) if release >= _SINCE_2_9 else ("hami_", "GPUDevice", "nodeGPU", "vGPU", "Quota")
+
+
+def type_violations(text: str, release: Release) -> list[str]:
     """Return the names of HAMi's own series that are no gauge, one line each."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -253,21 +317,24 @@ def type_violations(text: str) -> list[str]:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError, KeyError) as error:
         raise MetricsError(f"not an exposition of metrics: {str(error)[:200]}") from None
-    return sorted(f"{f.name} is a {f.type}" for f in families if f.name.startswith("hami_") and f.type != "gauge")
+    own = _prefixes(release)
+    return sorted(f"{f.name} is a {f.type}" for f in families if f.name.startswith(own) and f.type != "gauge")
 
 
 def monitor_violations(samples: Iterable[Sample]) -> list[str]:
     """Return what breaks the promised names and label sets of vGPUmonitor 2.10.0; empty when nothing does."""
-    return sorted(_label_violations(samples, MONITOR_LABELS_2_10))
+    return sorted(_label_violations(samples, MONITOR_LABELS_2_10, ("hami_",)))
 
 
-def _label_violations(samples: Iterable[Sample], promised: Mapping[str, frozenset[str]]) -> set[str]:
+def _label_violations(
+    samples: Iterable[Sample], promised: Mapping[str, frozenset[str]], own: tuple[str, ...]
+) -> set[str]:
     wrong = set()
     for sample in samples:
         labels = dict(sample.labels)
         expected = promised.get(sample.name)
         if expected is None:
-            if sample.name.startswith("hami_"):
+            if sample.name.startswith(own):
                 wrong.add(f"unknown metric {sample.name}")
             continue
         if set(labels) != expected:

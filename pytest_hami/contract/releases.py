@@ -59,7 +59,13 @@ class Traits:
     ``scoring_weights``, ``cordon``: the annotations device-scoring-weights and device-cordon are known.
     ``register_change_noticed``: a register annotation that changes alone is read again.
     ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
+    ``quota_counts_every_card``: at admission a quota counts containers with several cards, too.
     ``quota_limit_metric``: there is a metric for quota limits.
+    ``whole_cores_in_labels``: a metric's label ``device_cores`` is what the card has, not what is in use.
+    ``handshake_stamped``: the scheduler stamps ``hami.io/node-handshake`` on a node with healthy cards.
+    ``binds_from_own_cache``: bind looks the pod up in the scheduler's own cache, which may be behind.
+    ``metrics_bear_node_deletion``: reading the metrics while a node is deleted is harmless (before: the process may die
+    of a concurrent map iteration, https://github.com/Project-HAMi/HAMi/pull/1967).
     ``container_index_always_zero``: the pod metrics are summed by card under index 0.
     """
 
@@ -82,7 +88,12 @@ class Traits:
     cordon: bool = False
     register_change_noticed: bool = False
     lock_contention_suffix: bool = False
+    quota_counts_every_card: bool = False
     quota_limit_metric: bool = False
+    whole_cores_in_labels: bool = False
+    handshake_stamped: bool = False
+    binds_from_own_cache: bool = False
+    metrics_bear_node_deletion: bool = False
 
 
 def traits(release: Release) -> Traits:
@@ -109,5 +120,10 @@ def traits(release: Release) -> Traits:
         cordon=since_2100,
         register_change_noticed=since_2100,
         lock_contention_suffix=since_2100,
+        quota_counts_every_card=since_2100,
         quota_limit_metric=since_2100,
+        whole_cores_in_labels=since_2100,
+        handshake_stamped=since_290,
+        binds_from_own_cache=since_290,
+        metrics_bear_node_deletion=since_2100,
     )

@@ -102,7 +102,7 @@ class Hami:
         self._oddities = len(cluster.journal.oddities)
         self._namespaces = [namespace]
         self._create_namespace(namespace)
-        self.ledger = Ledger(cluster, self.cards, self._pods, self._namespaces)
+        self.ledger = Ledger(cluster, self.traits, self.cards, self._pods, self._namespaces)
 
     @property
     def client(self) -> KubeClient:
@@ -375,8 +375,8 @@ class Hami:
         self.ledger.require_quota_used(self.namespace, expected)
 
     def samples(self) -> tuple[metrics.Sample, ...]:
-        """Return the HAMi scheduler's metrics after a register run."""
-        return metrics.parse(self.cluster.fresh_metrics())
+        """Return the HAMi scheduler's metrics after a register run, under the names that they have in 2.10.0."""
+        return metrics.read(self.cluster.fresh_metrics(), (), self.traits.release)
 
     def note(self, name: str, value: Any) -> None:
         """Add a value to the evidence of this case."""

@@ -14,6 +14,7 @@ from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.base import Cluster
+    from pytest_hami.contract.releases import Traits
     from pytest_hami.expect.hami import LeasedCard
     from pytest_hami.expect.pods import Pod
 
@@ -24,15 +25,21 @@ class Ledger:
     """The leased cards, what they carried before, and the pods of this test; ``pods`` and ``namespaces`` may grow."""
 
     def __init__(
-        self, cluster: Cluster, cards: Sequence[LeasedCard], pods: Sequence[Pod], namespaces: Sequence[str]
+        self,
+        cluster: Cluster,
+        traits: Traits,
+        cards: Sequence[LeasedCard],
+        pods: Sequence[Pod],
+        namespaces: Sequence[str],
     ) -> None:
         self.readings: list[dict[str, Any]] = []
         self._cluster = cluster
+        self._traits = traits
         self._cards = tuple(cards)
         self._pods = pods
         self._namespaces = namespaces
         owner = {(card.node, card.uuid) for card in cards}
-        found = metrics.card_usage(metrics.parse(cluster.scheduler_metrics(), metrics.USAGE_SERIES))
+        found = metrics.card_usage(self._live(metrics.USAGE_SERIES))
         self._before = {key[1]: Use(c.memory, c.cores, c.shares) for key, c in found.items() if key in owner}
 
     def require_accounting(self, when: str, unless: Callable[[], bool] = lambda: False) -> None:
@@ -70,9 +77,12 @@ class Ledger:
         self.readings.append({"when": when, "cards": seen, "readings": readings})
         require_equal(wanted, seen, f"{METRICS} {when}")
 
+    def _live(self, names: frozenset[str]) -> tuple[metrics.Sample, ...]:
+        return metrics.read(self._cluster.scheduler_metrics(), names, self._traits.release)
+
     def _usage_rows(self, text: str, uuids: set[str], names: Mapping[str, str]) -> dict[str, str]:
         try:
-            samples = metrics.parse(text, metrics.ACCOUNTING_SERIES)
+            samples = metrics.read(text, metrics.ACCOUNTING_SERIES, self._traits.release)
             cards, pods = metrics.card_usage(samples), metrics.pod_usage(samples)
         except metrics.MetricsError as error:
             raise ClaimFailed(Failure("sound metrics", str(error), where=METRICS)) from None
@@ -94,7 +104,7 @@ class Ledger:
         from pytest_hami.kube.wait import WaitTimeout, poll
 
         def seen() -> dict[str, int]:
-            found = metrics.quota_usage(metrics.parse(self._cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
+            found = metrics.quota_usage(self._live(metrics.QUOTA_SERIES))
             return {key: int(found.get((namespace, f"nvidia.com/{key}"), (-1, None))[0]) for key in expected}
 
         with suppress(WaitTimeout):
@@ -108,10 +118,14 @@ class Ledger:
         from pytest_hami.kube.wait import WaitTimeout, poll
 
         def seen() -> bool:
-            found = metrics.quota_usage(metrics.parse(self._cluster.scheduler_metrics(), metrics.QUOTA_SERIES))
-            return all(found.get((namespace, key), (0, None))[1] == limit for key, limit in limits.items())
+            found = metrics.quota_limits(self._live(metrics.QUOTA_SERIES), self._traits)
+            return all(fits(found.get((namespace, key)), limit) for key, limit in limits.items())
 
-        missing = f"metric hami_resource_quota_limit of namespace {namespace} equal to {dict(limits)}"
+        def fits(shown: int | None, limit: int | None) -> bool:
+            # Without a series of its own a limit that is gone is told as 0.
+            return shown == limit or (limit is None and shown == 0 and not self._traits.quota_limit_metric)
+
+        missing = f"limits of namespace {namespace} equal to {dict(limits)}"
         try:
             poll(seen, timeout=self._cluster.timing.settle, missing=lambda: missing)
         except WaitTimeout:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_hami.contract import metrics
-from pytest_hami.contract.releases import Release
+from pytest_hami.contract.releases import Release, traits
 
 NEWEST = Release(2, 10, 0)
 CARD = 'device_index="1",device_type="NVIDIA A10",device_uuid="GPU-B",node="n1"'
@@ -68,6 +68,55 @@ def test_older_releases_have_other_label_sets() -> None:
     assert any(line.startswith("hami_node_gpu_overview: expected labels") for line in wrong)
     assert "unknown metric hami_gpu_shared_count" in metrics.contract_violations(samples, Release(2, 8, 3))
     assert metrics.label_sets(Release(2, 11, 0)) is metrics.LABELS_2_10
+
+
+OLD = """\
+GPUDeviceCoreAllocated{deviceidx="1",deviceuuid="GPU-B",nodeid="n1",zone="vGPU"} 25
+GPUDeviceCoreLimit{deviceidx="1",deviceuuid="GPU-B",nodeid="n1",zone="vGPU"} 100
+GPUDeviceMemoryAllocated{devicecores="25",deviceidx="1",deviceuuid="GPU-B",nodeid="n1",zone="vGPU"} 4.294967296e+09
+GPUDeviceMemoryLimit{deviceidx="1",deviceuuid="GPU-B",nodeid="n1",zone="vGPU"} 2.5769803776e+10
+GPUDeviceSharedNum{deviceidx="1",deviceuuid="GPU-B",nodeid="n1",zone="vGPU"} 1
+QuotaUsed{limit="8000",quotaName="nvidia.com/gpumem",quotanamespace="default",zone="vGPU"} 4096
+vGPUCoreAllocated{containeridx="0",deviceuuid="GPU-B",nodename="n1",podname="p",podnamespace="default",zone="vGPU"} 25
+vGPUMemoryAllocated{containeridx="0",deviceuuid="GPU-B",nodename="n1",podname="p",podnamespace="default",zone="vGPU"} 4294967296
+"""
+
+
+def test_what_2_8_says_is_read_under_the_newer_names() -> None:
+    samples = metrics.read(OLD, (), Release(2, 8, 3))
+    new = metrics.parse(EXPOSITION)
+    assert metrics.card_usage(samples) == metrics.card_usage(new)
+    assert metrics.pod_usage(samples) == metrics.pod_usage(new)
+    assert metrics.quota_usage(samples) == {("default", "nvidia.com/gpumem"): (4096, None)}
+    assert {s.name for s in metrics.read(OLD, {metrics.SHARES}, Release(2, 8, 3))} == {metrics.SHARES}
+    assert metrics.read(OLD, {metrics.SHARES}, Release(2, 9, 0)) == ()
+
+
+def test_the_page_of_2_8_is_held_against_its_own_contract() -> None:
+    old = Release(2, 8, 3)
+    wrong = metrics.contract_violations(metrics.parse(OLD.replace("GPUDeviceSharedNum", "GPUDeviceShared")), old)
+    assert "unknown metric GPUDeviceShared" in wrong
+    assert "card GPU-B on n1: no GPUDeviceSharedNum" in wrong
+    assert metrics.type_violations("# TYPE GPUDeviceSharedNum counter\nGPUDeviceSharedNum 1\n", old) != []
+    assert metrics.type_violations("# TYPE GPUDeviceSharedNum counter\nGPUDeviceSharedNum 1\n", NEWEST) == []
+
+
+@pytest.mark.parametrize(("release", "text", "limit"), [
+    (Release(2, 8, 3), 'QuotaUsed{limit="7",quotaName="q",quotanamespace="n"} 1', 7),
+    (Release(2, 9, 0), 'hami_resource_quota_used{limit="7",quota_name="q",namespace="n"} 1', 7),
+    (Release(2, 9, 0), 'hami_resource_quota_used{limit="0",quota_name="q",namespace="n"} 1', 0),
+    (Release(2, 10, 0), 'hami_resource_quota_used{limit="0",quota_name="q",namespace="n"} 1', None),
+    (Release(2, 10, 0), 'hami_resource_quota_used{limit="0",quota_name="q",namespace="n"} 1\n'
+     'hami_resource_quota_limit{quota_name="q",namespace="n"} 0', 0),
+])  # fmt: skip
+def test_where_a_release_tells_a_limit(release: Release, text: str, limit: int | None) -> None:
+    assert metrics.quota_limits(metrics.read(text + "\n", (), release), traits(release)) == {("n", "q"): limit}
+
+
+def test_a_limit_that_is_no_number_is_a_typed_error() -> None:
+    samples = metrics.parse('hami_resource_quota_used{limit="x",quota_name="q",namespace="n"} 1\n')
+    with pytest.raises(metrics.MetricsError, match="label limit"):
+        metrics.quota_limits(samples, traits(Release(2, 9, 0)))
 
 
 def test_an_incomplete_card_is_left_out() -> None:
