@@ -33,6 +33,11 @@ LACKS: dict[Capability, tuple[Outcome, str, str]] = {
         "no HAMi monitor in this cluster",
         "use a provider that runs vGPUmonitor",
     ),
+    Capability.DISPOSABLE: (
+        Outcome.UNSUPPORTED,
+        "others may use this cluster, and this would disturb them",
+        "run it on a cluster of its own, --hami-cluster=local",
+    ),
     Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
 }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-CHECK_ID = re.compile(r"(mock-\d{2}[ab]?|proof-\d{2}[A-Z]?|contract-[a-z0-9-]+)")
+CHECK_ID = re.compile(r"(mock-\d{2}[ab]?|proof-\d{2}[A-Z]?|contract-[a-z0-9-]+|finding-[sp]\d{2})")
 
 
 class Capability(StrEnum):
@@ -35,6 +35,10 @@ class Capability(StrEnum):
     RESTART = "restart"
     RECONFIGURE = "reconfigure"
     MESH = "mesh"
+    # The cluster is ours alone: its nodes may be written on, and all of it may be disturbed for a moment.
+    DISPOSABLE = "disposable"
+    # The HAMi scheduler's own HTTP interface can be called.
+    EXTENDER = "extender"
 
 
 class Outcome(StrEnum):
@@ -130,7 +134,7 @@ def check(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a test function as a check. Raises ValueError for an id outside the known families."""
     if not CHECK_ID.fullmatch(id):
-        raise ValueError(f"check id {id!r}: expected mock-NN, proof-NN or contract-<name>")
+        raise ValueError(f"check id {id!r}: expected mock-NN, proof-NN, contract-<name>, finding-sNN or finding-pNN")
     record = Check(id, title, claim, not_proven, layer, frozenset(needs), fleet, jq)
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:

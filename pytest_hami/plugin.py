@@ -44,11 +44,12 @@ DESELECTED = pytest.StashKey[list[pytest.Item]]()
 EXIT_CLUSTER = 6
 MARKERS = (
     "mock: a published mock check (33 of them); needs no GPU",
+    "contract: a promise of HAMi beyond the published checks, and each finding (finding-s01 …); needs no GPU",
     "realgpu: a proof that needs real GPUs",
     "hami_fleet(name): the fleet that a test needs (shipped name or YAML file)",
     "hami_needs(*capabilities): what the cluster must be able to show for this test or case",
 )
-MARKER_OF_FAMILY = {"mock": "mock", "proof": "realgpu"}
+MARKER_OF_FAMILY = {"mock": "mock", "proof": "realgpu", "contract": "contract", "finding": "contract"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_hami.checks import Capability
 from pytest_hami.contract import metrics, register, releases
 from pytest_hami.contract.quantities import DeviceConfig
-from pytest_hami.expect import containers, observe
+from pytest_hami.expect import containers, decision, observe
 from pytest_hami.expect.accounting import Use, node_score, total
+from pytest_hami.expect.decision import Decision
 from pytest_hami.expect.expectations import Expectation, ExpectationError
 from pytest_hami.expect.failures import (
     ClaimFailed,
@@ -24,6 +25,7 @@ from pytest_hami.expect.failures import (
     require_equal,
 )
 from pytest_hami.expect.ledger import Ledger
+from pytest_hami.expect.node_edits import NodeEdits
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
 
@@ -89,6 +91,7 @@ class Hami:
         self.nodes = tuple(nodes)
         self.deviations: list[Expectation] = []
         self.device_config = DeviceConfig()
+        self.node_edits = NodeEdits(cluster, labels)
         self.traits = releases.traits(releases.Release.parse(cluster.release))
         self._fleet = fleet
         self._labels = dict(labels)
@@ -172,6 +175,23 @@ class Hami:
         pod = Pod(self, body, created, started, tuple(node.name for node in candidates))
         self._pods.append(pod)
         return pod
+
+    def attempt(self, *containers: Container, **how: Any) -> tuple[Decision, Pod | None]:
+        """Create a pod as ``pod`` does and return what HAMi decided about it, and the pod unless it was denied."""
+        from pytest_hami.kube.errors import ApiError
+
+        pod = None
+        try:
+            pod = self.pod(*containers, **how)
+        except ClaimFailed as error:
+            answer = error.__cause__
+            if not isinstance(answer, ApiError) or not answer.message.startswith("admission webhook"):
+                raise
+            found = decision.of_denial(answer.message)
+        else:
+            found = pod.decided()
+        self._notes.setdefault("decisions", []).append(str(found))
+        return found, pod
 
     def manifest(self, *containers: Container, **how: Any) -> dict[str, Any]:
         """Return the pod that ``pod`` would create."""
@@ -387,7 +407,8 @@ class Hami:
         return {"pods": [pod.evidence() for pod in self._pods], "usage": self.ledger.readings, **self._notes}
 
     def restore(self) -> None:
-        """Take back every reconfiguration of this test."""
+        """Take back every edit of a node and every reconfiguration of this test."""
+        self.node_edits.undo()
         for node in dict.fromkeys(self._restore):
             if node:
                 self.cluster.configure_node(node, {})

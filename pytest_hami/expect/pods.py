@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_hami.contract import allocation
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.reasons import ReasonError, parse_failed_scheduling
-from pytest_hami.expect import baseline, observe
+from pytest_hami.expect import baseline, decision, observe
 from pytest_hami.expect.accounting import Use, pod_use
+from pytest_hami.expect.decision import Decision
 from pytest_hami.expect.failures import ClaimFailed, Failure, event_rows, require, require_equal
 from pytest_hami.expect.podspec import END_FILE
 
@@ -131,22 +131,19 @@ class Pod:
         self._hami.ledger.require_accounting(f"while {self.name} runs without cards")
         return self
 
-    def placed_or_refused(self) -> int | str:
-        """Wait for the first decision about this pod; return the cores of its first card, or the reason of the refusal.
+    def decided(self) -> Decision:
+        """Wait for the first decision about this pod, and until its node has dealt with it. Raises ClaimFailed.
 
-        Raises ClaimFailed when there is none, or when the allocation cannot be read.
+        Nothing of a baseline is asserted: what the pod holds must be told to the ledger by ``use``.
         """
-        self._wait(
-            lambda: self._bound() or observe.unschedulable(self.current or {}), "a decision", self._hami.timing.place
-        )
-        refused = observe.unschedulable(self.current or {})
-        if refused is not None and not self._bound():
-            return refused[1]
-        try:
-            (share, *_), *_ = parse_groups(self.current or {})
-        except ValueError as error:
-            raise self._failure("a well-formed allocation", str(error)) from None
-        return share.cores
+        self._wait(lambda: decision.of_pod(self.current or {}), "a decision", self._hami.timing.place)
+        found = decision.of_pod(self.current or {})
+        assert found is not None
+        if self._bound():
+            self._wait(
+                lambda: observe.phase(self.current or {}) != "Pending", "a phase after Pending", self._hami.timing.start
+            )
+        return found
 
     def pending(self, reason: str, *, nodes: int = 1) -> Pod:
         """Wait until the pod is refused for ``reason`` on ``nodes`` nodes, force one more try, assert baseline BP.
@@ -362,8 +359,3 @@ class Pod:
                 timeline=self.timeline(), events=event_rows(self.events),
             )
         )  # fmt: skip
-
-
-def parse_groups(pod: Mapping[str, Any]) -> tuple[tuple[DeviceShare, ...], ...]:
-    """Return the allocation groups of a pod. Raises allocation.AllocationError for a malformed text."""
-    return allocation.parse(observe.annotations(pod).get(observe.ALLOCATED, ""))

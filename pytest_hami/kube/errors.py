@@ -24,3 +24,11 @@ class ClusterLost(Exception):
 
 class HostileInput(Exception):
     """The cluster sent what no well-behaved cluster sends: too large, too deep, or no text."""
+
+
+class BadStatus(HostileInput):
+    """A page that must answer 200 answered something else."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status

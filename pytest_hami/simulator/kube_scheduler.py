@@ -232,7 +232,8 @@ class KubeScheduler:
 
     async def _refuse(self, pod: dict[str, Any], reason: str, message: str, *, retry: bool) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
-        self._refused[uid] = self._refused.get(uid, 0) + 1
+        # The pod may go while this is written down, and its count with it.
+        attempts = self._refused[uid] = self._refused.get(uid, 0) + 1
         current = self._pods.items.get(uid, pod)
         old: dict[str, Any] = next(
             (c for c in current["status"].get("conditions") or [] if c["type"] == "PodScheduled"), {}
@@ -247,7 +248,7 @@ class KubeScheduler:
         with contextlib.suppress(ApiError):
             await self._event(pod, "Warning", "FailedScheduling", message)
         if retry:
-            self._enqueue_later(uid, self._backoff.after(self._refused[uid]))
+            self._enqueue_later(uid, self._backoff.after(attempts))
 
     async def _event(self, pod: dict[str, Any], type_: str, reason: str, note: str) -> None:
         metadata = pod["metadata"]

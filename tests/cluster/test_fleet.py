@@ -55,7 +55,7 @@ def test_a_bad_fleet_is_refused_in_one_line_with_its_place(text, complaint):
 
 
 def test_an_unknown_fleet_names_the_known_ones():
-    with pytest.raises(fleet.FleetError, match="shipped are lab, mixed, seed-002"):
+    with pytest.raises(fleet.FleetError, match="shipped are findings, lab, mixed, seed-002"):
         fleet.load("seed-003")
 
 
