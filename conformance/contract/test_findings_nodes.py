@@ -83,7 +83,7 @@ def test_card_registered_twice(hami, hami_node, hami_gpu):
     with hami.known("finding-s08") as known:
         hami.node_edits.add(f"{hami.namespace}-twice", [twin, twin])
         hami.node_edits.add(f"{hami.namespace}-witness", [witness])
-        seen = poll(page, timeout=hami.timing.settle, missing=lambda: "a page with the later node, or an error")
+        seen = poll(page, timeout=hami.timing.settle, missing=lambda: "metrics with the later node, or an error")
         hami.note("page", seen)
         require_equal(known, seen, "metrics of the HAMi scheduler while one node registers one card twice")
     # Pods are placed meanwhile.
@@ -111,7 +111,9 @@ def test_malformed_lock(hami, hami_node, text):
     # Years old, and its owner is alive: age alone decides.
     old = {observe.LOCK: f"2020-01-01T00:00:00Z,{owner.namespace},{owner.name}"}
     hami.node_edits.annotate(hami_node.name, old)
-    hami.pod(on=hami_node, memory=1024).running(memory=1024)
+    seen, heir = hami.attempt(on=hami_node, memory=1024)
+    seen.require("placed: 1024 MiB 0 %", "a pod on a node with an old lock")
+    heir.delete()
     lock = {"no-time": "abc", "no-pod": "2020-01-01T00:00:00Z,default"}[text]
     with hami.known("finding-s12") as known:
         hami.node_edits.annotate(hami_node.name, {observe.LOCK: lock})

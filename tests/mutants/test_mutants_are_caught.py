@@ -17,10 +17,10 @@ pytestmark = pytest.mark.mutants
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_checks(directory: Path, *arguments: str) -> dict[str, Any]:
-    """Run the mock checks in a process of their own and return report.json."""
+def run_checks(directory: Path, *arguments: str, family: str = "mock") -> dict[str, Any]:
+    """Run the checks of a family in a process of their own and return report.json."""
     command = [
-        sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-m", "mock", "-q", "-p", "no:randomly",
+        sys.executable, "-m", "pytest", str(ROOT / "conformance"), "-m", family, "-q", "-p", "no:randomly",
         f"--hami-report={directory}", "--hami-timeout-scale", "0.5", *arguments,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
@@ -38,7 +38,7 @@ def message_of(case: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_mutant_is_caught(name: str, tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     mutant = MUTANTS[name]
-    report = run_checks(tmp_path / "report", "-k", mutant.caught_by, "--hami-mutant", name)
+    report = run_checks(tmp_path / "report", "-k", mutant.caught_by, "--hami-mutant", name, family="mock or contract")
     (check,) = (check for check in report["checks"] if check["id"] == mutant.caught_by)
     messages = {case["id"]: message_of(case) for case in check["cases"] if case["outcome"] == mutant.outcome}
     named = [text for text in messages.values() if mutant.shows in text]
@@ -58,9 +58,25 @@ def test_the_unmutated_cluster_passes(tmp_path: Path) -> None:
     assert report["verdict"]["outcome"] == "passed"
 
 
+def test_the_unmutated_cluster_shows_every_finding(tmp_path: Path) -> None:
+    report = run_checks(tmp_path / "report", family="contract")
+    findings = {check["id"]: check["outcome"] for check in report["checks"] if check["id"].startswith("finding-")}
+    assert findings
+    assert {id_: outcome for id_, outcome in findings.items() if outcome != "deviation"} == {}
+    assert report["verdict"]["outcome"] == "passed"
+
+
 def test_every_check_has_a_mutant() -> None:
-    command = [sys.executable, "-m", "pytest", "conformance", "-m", "mock", "-q", "--hami-list"]
+    command = [sys.executable, "-m", "pytest", "conformance", "-m", "mock or contract", "-q", "--hami-list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("mock-")}
-    assert len(listed) == 33
+    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith(("mock-", "finding-"))}
+    assert len([id_ for id_ in listed if id_.startswith("mock-")]) == 33
     assert {mutant.caught_by for mutant in MUTANTS.values()} == listed
+
+
+def test_every_finding_has_a_mutant_that_mends_it_and_one_that_is_worse() -> None:
+    found: dict[str, list[str]] = {}
+    for mutant in MUTANTS.values():
+        if mutant.caught_by.startswith("finding-"):
+            found.setdefault(mutant.caught_by, []).append(mutant.outcome)
+    assert {id_: outcomes for id_, outcomes in found.items() if "changed" not in outcomes or len(outcomes) < 2} == {}

@@ -32,7 +32,7 @@ def test_rules_of_several_mutants_are_combined() -> None:
     assert rules.memory_fits(10, 0, 11)
     assert not rules.memory_fits(10, 0, 12)
     assert rules.node_reason({Reason.INSUFFICIENT_MEMORY: 1}, 2) == "1/2 CardInsufficientCore"
-    assert rules.releases_on_delete()
+    assert rules.releases_on_delete({})
 
 
 def test_parts_without_a_defect_keep_their_own_rules() -> None:

@@ -105,13 +105,13 @@ class Binder:
                 return
 
     async def _try_lock(self, args: BindArgs) -> None:
-        owner = (args.namespace, args.name)
+        owner, rules = (args.namespace, args.name), self._model.rules
         for attempt in range(CONFLICT_TRIES):
             node = await self._api.get(f"/api/v1/nodes/{args.node}")
             text = (node["metadata"].get("annotations") or {}).get(lock.LOCK)
             if attempt and text is not None and not lock.owned_by(text, owner):
                 raise BindError(f"node {args.node} is locked: node lock contention")
-            decision = lock.decide(text, owner, datetime.now(UTC), self._lock_timeout, args.node)
+            decision = rules.lock_decision(text, owner, datetime.now(UTC), self._lock_timeout, args.node)
             if isinstance(decision, lock.Held):
                 return
             if isinstance(decision, lock.Refused):

@@ -79,7 +79,7 @@ def render(
         series.append((names.QUOTA_USED, {**labels, "limit": str(entry.limit or 0)}, entry.used))
         if entry.limit is not None:
             series.append((names.QUOTA_LIMIT, labels, entry.limit))
-    return _text(series)
+    return _text(series, rules.repeated_series())
 
 
 def _build(release: str) -> dict[str, str]:
@@ -109,16 +109,20 @@ def _card_series(node: str, card: Card, rules: Rules) -> list[Series]:
     return series
 
 
-def _text(series: Iterable[Series]) -> str:
+def _text(series: Iterable[Series], repeated: str) -> str:
     families: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    dropped = set()
     for name, labels, value in series:
         family = families.setdefault(name, {})
         key = tuple(sorted(labels.items()))
-        if key in family:
+        if key not in family:
+            family[key] = value
+        elif repeated == "fail":
             raise CollisionError(f"collected metric {name} {dict(key)} was collected before with the same labels")
-        family[key] = value
+        elif repeated == "drop":
+            dropped.add(name)
     lines = []
-    for name in sorted(families):
+    for name in sorted(families.keys() - dropped):
         lines.append(f"# HELP {name} {_HELP[name]}")
         lines.append(f"# TYPE {name} gauge")
         for key, value in sorted(families[name].items()):

@@ -133,6 +133,8 @@ class _Fit:
         if not rules.enough_cards(len(matching), self._request.count):
             return Refusal(Reason.NODE_INSUFFICIENT)
         for card in reversed(matching):
+            if self._has_its_group(card):
+                break
             reason = self._check(card)
             if reason is not None:
                 self._count(reason, 1)
@@ -179,6 +181,10 @@ class _Fit:
             return Reason.EXCLUSIVE_CONFLICT
         return self._check_room(card)
 
+    def _has_its_group(self, card: Card) -> bool:
+        leaves = self._ask.numa_bind and self._topology and self._numa not in (None, card.device.numa)
+        return leaves and self._rules.stays_in_group(len(self._taken), self._request.count)
+
     def _enter_group(self, numa: int) -> None:
         if not self._ask.numa_bind:
             return
@@ -205,8 +211,7 @@ class _Fit:
         return None if rules.placeable(device.mode) else Reason.MIG_INFEASIBLE
 
     def _quota_fits(self, share: DeviceShare) -> bool:
-        # HAMi tests the allocations of this pass only, yet classifies them by their place in it: with init containers
-        # the first app containers are taken for init ones and the quota is under-counted (issue 3052).
+        # HAMi tests the allocations of this pass only.
         pending = (*(taken for _, taken in self._taken), share)
-        usage = self._rules.collapse((*self._groups, pending), self._ask.inits)
+        usage = self._rules.quota_use((*self._groups, pending), self._ask.inits)
         return self._quota(sum(one.memory for one in usage), sum(one.cores for one in usage))

@@ -41,7 +41,7 @@ class PodBook:
         uid = uid_of(pod)
         if kind == "DELETED":
             self.objects.pop(uid, None)
-            if VGPU_NODE in notes_of(pod) and self._rules.releases_on_delete():
+            if VGPU_NODE in notes_of(pod) and self._rules.releases_on_delete(pod):
                 self.release(uid)
             return
         self.objects[uid] = pod

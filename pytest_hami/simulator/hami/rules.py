@@ -7,13 +7,15 @@ pkg/device/common/common.go, pkg/scheduler/score.go, pkg/scheduler/policy/, pkg/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from pytest_hami.contract.allocation import Groups
+from pytest_hami.contract.allocation import Groups, encode
 from pytest_hami.contract.metrics import MIB
 from pytest_hami.contract.quantities import ContainerRequest
 from pytest_hami.contract.reasons import Reason, format_node_reason
-from pytest_hami.simulator.hami import accounting, score
+from pytest_hami.simulator.hami import accounting, lock, score
+from pytest_hami.simulator.hami.lock import Decision
 from pytest_hami.simulator.hami.state import WORD, Card, CardShare
 
 
@@ -32,6 +34,10 @@ class AdmissionRules:
     def percentage_valid(self, percent: int) -> bool:
         """Whether a memory percentage is accepted."""
         return 0 <= percent <= 100
+
+    def amount_valid(self, name: str, amount: int) -> bool:
+        """Whether the webhook accepts a number of cards, MiB or percent; HAMi does not look at them."""
+        return True
 
     def default_count(self, default: int, memory: bool, percentage: bool, cores: bool) -> int:
         """Return the cards of a container that names none; 0 adds nothing."""
@@ -110,6 +116,14 @@ class CardRules:
         if use.strip() and uuid not in tokens(use):
             return False
         return uuid not in tokens(avoid)
+
+    def node_notes(self, cached: Mapping[str, str], live: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the annotations of a node that count: those of when it was last read for another reason."""
+        return cached
+
+    def stays_in_group(self, taken: int, asked: int) -> bool:
+        """Whether topology-aware is content with a NUMA group that has enough cards; HAMi goes on to the last group."""
+        return False
 
     def numa_group_changes(self, group: int, numa: int) -> bool:
         """Whether a card of NUMA node ``numa`` abandons what was collected in ``group``."""
@@ -201,6 +215,18 @@ class AccountingRules:
         """Return what a pod holds of each card."""
         return accounting.collapse(groups, inits)
 
+    def quota_use(self, groups: Groups, inits: int) -> tuple[CardShare, ...]:
+        """Return what the containers of one pass would use, the one being fitted last.
+
+        HAMi classifies them by their place in the pass: with init containers the first others are taken for init ones,
+        of which only the largest counts (issue 3052).
+        """
+        return self.collapse(groups, inits)
+
+    def text_of(self, groups: Groups) -> str:
+        """Return the allocation as it is written on the pod."""
+        return encode(groups)
+
     def after_init(self, groups: Groups, inits: int) -> tuple[CardShare, ...]:
         """Return what a pod holds of each card once its init containers succeeded."""
         return accounting.collapse(groups[inits:], 0)
@@ -213,7 +239,7 @@ class AccountingRules:
         """Whether a pod in this phase gives its room back."""
         return phase in ("Succeeded", "Failed")
 
-    def releases_on_delete(self) -> bool:
+    def releases_on_delete(self, pod: Mapping[str, Any]) -> bool:
         """Whether a deleted pod gives its room back."""
         return True
 
@@ -224,6 +250,28 @@ class AccountingRules:
     def counts_new(self, pod: Mapping[str, Any]) -> bool:
         """Whether an annotated pod that was not known counts."""
         return not (pod.get("metadata") or {}).get("deletionTimestamp")
+
+
+class BindRules:
+    """What decides about the node lock."""
+
+    def lock_decision(
+        self, text: str | None, owner: tuple[str, str], now: datetime, timeout: float, node: str
+    ) -> Decision:
+        """Return what Bind does with a lock annotation; ``timeout`` in seconds."""
+        return lock.decide(text, owner, now, timeout, node)
+
+
+class CallRules:
+    """What decides about calls that kube-scheduler never makes."""
+
+    def filter_without_nodes(self) -> str:
+        """Return what a filter call without nodes is answered; HAMi panics, which answers nothing (empty)."""
+        return ""
+
+    def filter_without_nodes_releases(self) -> bool:
+        """Whether such a call gives up what its pod had reserved."""
+        return True
 
 
 class ReportRules:
@@ -244,6 +292,10 @@ class ReportRules:
     def reports_success_event(self) -> bool:
         """Whether a placed pod gets an event."""
         return True
+
+    def repeated_series(self) -> str:
+        """Return what two series with the same labels do to the page: ``fail`` all of it, keep the ``first``, or ``drop``."""
+        return "fail"
 
     def reported_shares(self, card: Card) -> float:
         """Return hami_gpu_shared_count."""
@@ -270,5 +322,5 @@ class ReportRules:
         return share.cores
 
 
-class Rules(AdmissionRules, CardRules, ChoiceRules, AccountingRules, ReportRules):
+class Rules(AdmissionRules, CardRules, ChoiceRules, AccountingRules, BindRules, CallRules, ReportRules):
     """HAMi 2.10.0. A subclass that overrides one method is a HAMi with one defect."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from pytest_hami.contract import allocation, events
+from pytest_hami.contract import events
 from pytest_hami.contract.quantities import ContainerRequest, pod_requests
 from pytest_hami.contract.reasons import UNREGISTERED, Reason
 from pytest_hami.simulator.hami import exposition, webhook
@@ -29,6 +29,7 @@ from pytest_hami.simulator.hami.state import (
     VGPU_NODE,
     VGPU_TIME,
     Card,
+    NodeRecord,
     meta,
     notes_of,
     uid_of,
@@ -124,7 +125,7 @@ class HamiScheduler:
         node_names = self.rules.candidates(node_names, self._registry.nodes)
         usage = self._pods.cards(self._registry.nodes)
         states = {
-            name: NodeState(usage[name], notes_of(record.node), record.scores)
+            name: NodeState(usage[name], self._node_notes(name, record), record.scores)
             for name in node_names
             if (record := self._registry.nodes.get(name)) is not None
         }
@@ -154,6 +155,9 @@ class HamiScheduler:
             return FilterResult(failed=outcome.failed, error=outcome.error)
         fits, failed = outcome
         return FilterResult(node_names=(self._choose(pod, fits)[0],), failed=failed)
+
+    def _node_notes(self, name: str, record: NodeRecord) -> Mapping[str, str]:
+        return self.rules.node_notes(notes_of(record.node), notes_of(self._registry.objects[name]))
 
     def _requests(self, pod: Mapping[str, Any]) -> tuple[tuple[str, bool, ContainerRequest | None], ...] | None:
         requests = pod_requests(pod, self.config.devices)
@@ -213,7 +217,7 @@ class HamiScheduler:
         return chosen, [(name, fits[name].score) for name in [*order, chosen]]
 
     def _patch(self, node: str, fit: NodeFit) -> dict[str, Any]:
-        text = allocation.encode(fit.groups)
+        text = self.rules.text_of(fit.groups)
         notes = {VGPU_NODE: node, VGPU_TIME: self._unix(), TO_ALLOCATE: text, ALLOCATED: text}
         return {"metadata": {"annotations": notes, "labels": {VGPU_NODE: node}}}
 

@@ -223,8 +223,13 @@ class HamiServer:
     def _filter_nothing(self, request: web.Request, pod: dict[str, Any]) -> web.StreamResponse:
         if not any(asked is not None for _, _, asked in pod_requests(pod, self.config.devices)):
             return _filter_answer()
-        # HAMi panics here after it gave up the pod's reservation; the caller sees a connection without an answer.
-        self.model.drop(str((pod.get("metadata") or {}).get("uid", "")))
+        rules, uid = self.model.rules, str((pod.get("metadata") or {}).get("uid", ""))
+        if rules.filter_without_nodes_releases():
+            self.model.drop(uid)
+        answer = rules.filter_without_nodes()
+        if answer:
+            return _filter_answer(error=answer)
+        # The caller sees a connection without an answer.
         if request.transport is not None:
             request.transport.abort()
         return web.Response()

@@ -23,7 +23,7 @@ class Admission:
     patch: list[dict[str, Any]] = field(default_factory=list)
 
 
-class _PercentageError(ValueError):
+class _AmountError(ValueError):
     pass
 
 
@@ -45,7 +45,7 @@ def admit(
     changed = deepcopy(dict(pod))
     try:
         asks = _mutate_containers(changed["spec"], config, rules)
-    except _PercentageError as error:
+    except _AmountError as error:
         return Admission(False, 500, "", str(error))
     privileged = _first_privileged(spec)
     if privileged is not None and rules.refuses_privileged(asks):
@@ -91,10 +91,14 @@ def _mutate(spec: dict[str, Any], container: dict[str, Any], config: DeviceConfi
 
     percent = value(config.percentage_name)
     if percent is not None and not rules.percentage_valid(percent):
-        raise _PercentageError(
+        raise _AmountError(
             f"invalid {config.percentage_name} value {percent} in container {container.get('name', '')}: "
             "must be an integer between 0 and 100"
         )
+    for name in (config.count_name, config.memory_name, config.cores_name):
+        amount = value(name)
+        if amount is not None and not rules.amount_valid(name, amount):
+            raise _AmountError(f"invalid {name} value {amount} in container {container.get('name', '')}")
     if config.priority_name in limits:
         _add_env(container, "CUDA_TASK_PRIORITY", str(parse_quantity(limits[config.priority_name])))
     if config.gpu_core_policy not in ("", "default"):

@@ -9,10 +9,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_hami.simulator.mutants import node, scheduler
+from pytest_hami.simulator.mutants import findings, node, scheduler
 from pytest_hami.simulator.mutants.record import Mutant
 
-MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (*scheduler.ALL, *node.ALL)}
+MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (*scheduler.ALL, *node.ALL, *findings.ALL)}
 
 
 class UnknownMutant(LookupError):

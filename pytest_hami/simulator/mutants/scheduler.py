@@ -301,7 +301,7 @@ class ScoreOfFirst(Rules):
 @_defect("memory-kept-after-delete", "A deleted pod keeps its memory, cores and share until a restart.", PODS,
          "mock-03", "hami_gpu_memory_allocated_bytes")  # fmt: skip
 class KeepsDeleted(Rules):
-    def releases_on_delete(self) -> bool:
+    def releases_on_delete(self, pod: Mapping[str, Any]) -> bool:
         return False
 
 
