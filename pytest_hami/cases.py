@@ -38,6 +38,11 @@ LACKS: dict[Capability, tuple[Outcome, str, str]] = {
         "others may use this cluster, and this would disturb them",
         "run it on a cluster of its own, --hami-cluster=local",
     ),
+    Capability.CHEAP_NODES: (
+        Outcome.SKIPPED,
+        "each node of this cluster costs a process or a machine",
+        "leave the real device plugin out",
+    ),
     Capability.MESH: (Outcome.SKIPPED, "no mesh in this cluster", "use a provider that has Linkerd"),
 }
 

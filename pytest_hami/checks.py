@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-CHECK_ID = re.compile(r"(mock-\d{2}[ab]?|proof-\d{2}[A-Z]?|contract-[a-z0-9-]+|finding-[sp]\d{2})")
+CHECK_ID = re.compile(r"(mock-\d{2}[ab]?|proof-\d{2}[A-Z]?|contract-[a-z0-9-]+|finding-[sp]\d{2}|scale-\d{2})")
 
 
 class Capability(StrEnum):
@@ -34,6 +34,8 @@ class Capability(StrEnum):
     NATIVE_QUOTA = "native_quota"
     RESTART = "restart"
     RECONFIGURE = "reconfigure"
+    # Hundreds of nodes can be made for a measurement.
+    CHEAP_NODES = "cheap_nodes"
     MESH = "mesh"
     # The cluster is ours alone: its nodes may be written on, and all of it may be disturbed for a moment.
     DISPOSABLE = "disposable"
@@ -134,7 +136,9 @@ def check(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a test function as a check. Raises ValueError for an id outside the known families."""
     if not CHECK_ID.fullmatch(id):
-        raise ValueError(f"check id {id!r}: expected mock-NN, proof-NN, contract-<name>, finding-sNN or finding-pNN")
+        raise ValueError(
+            f"check id {id!r}: expected mock-NN, proof-NN, scale-NN, contract-<name>, finding-sNN or finding-pNN"
+        )
     record = Check(id, title, claim, not_proven, layer, frozenset(needs), fleet, jq)
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:

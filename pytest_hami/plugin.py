@@ -45,11 +45,12 @@ EXIT_CLUSTER = 6
 MARKERS = (
     "mock: a published mock check (33 of them); needs no GPU",
     "contract: a promise of HAMi beyond the published checks, and each finding (finding-s01 …); needs no GPU",
+    "scale: a measurement of many placements, with figures in the report; needs no GPU",
     "realgpu: a proof that needs real GPUs",
     "hami_fleet(name): the fleet that a test needs (shipped name or YAML file)",
     "hami_needs(*capabilities): what the cluster must be able to show for this test or case",
 )
-MARKER_OF_FAMILY = {"mock": "mock", "proof": "realgpu", "contract": "contract", "finding": "contract"}
+MARKER_OF_FAMILY = {"mock": "mock", "proof": "realgpu", "contract": "contract", "finding": "contract", "scale": "scale"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -119,11 +119,14 @@ class Run:
 
     def begin(self, items: Sequence[pytest.Item], deselected: Sequence[pytest.Item]) -> None:
         """Declare the checks and their fleets, and start the cluster. Raises pytest.UsageError."""
+        from pytest_hami.plugin import item_needs
+
         for item in items:
             listing.validate_marks(item)
         self._end_on_sigterm()
         try:
-            for name in dict.fromkeys(self._fleet_name(item) for item in items):
+            able = [item for item in items if item_needs(item) <= self._cluster.capabilities]
+            for name in dict.fromkeys(self._fleet_name(item) for item in able):
                 self._fleets[name] = fleets.load(name)
         except fleets.FleetError as error:
             raise pytest.UsageError(f"hami: {error}") from None

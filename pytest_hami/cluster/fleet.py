@@ -11,7 +11,8 @@ from typing import Any
 from pytest_hami import resources
 
 MAX_BYTES = 1 << 20
-_NODE_KEYS = {"name", "cards", "labels", "annotations", "taints"}
+MAX_COUNT = 1000
+_NODE_KEYS = {"name", "count", "cards", "labels", "annotations", "taints"}
 MODES = ("hami-core", "mig", "mps")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 # A node is called <fleet>-<node>, with a generation once a fleet was renewed; 63 characters are a label's limit.
@@ -120,21 +121,21 @@ def parse(data: bytes, name: str, source: str) -> Fleet:
     lines = _node_lines(root)
     if not isinstance(document, dict) or set(document) != {"nodes"} or not isinstance(document["nodes"], list):
         raise FleetError(f"{source}:1: expected one key 'nodes' with a list of nodes")
-    nodes = tuple(
-        _node(raw, name, f"{source}:{lines[i] if i < len(lines) else 1}") for i, raw in enumerate(document["nodes"])
-    )
-    names = [node.name for node in nodes]
-    uuids = [card.uuid for node in nodes for card in node.cards]
-    owners = [i for i, node in enumerate(nodes) for _ in node.cards]
-    for what, values, places in (("node name", names, range(len(names))), ("card UUID", uuids, owners)):
+    groups = [
+        _nodes(raw, name, f"{source}:{lines[i] if i < len(lines) else 1}") for i, raw in enumerate(document["nodes"])
+    ]
+    nodes = [(node, place) for place, group in enumerate(groups) for node in group]
+    names = [(node.name, place) for node, place in nodes]
+    uuids = [(card.uuid, place) for node, place in nodes for card in node.cards]
+    for what, values in (("node name", names), ("card UUID", uuids)):
         seen: set[str] = set()
-        for value, place in zip(values, places, strict=True):
+        for value, place in values:
             if value in seen:
                 raise FleetError(f"{source}:{lines[place]}: {what} {value!r} occurs twice; HAMi keys everything by it")
             seen.add(value)
     if not uuids:
         raise FleetError(f"{source}: no node has cards")
-    return Fleet(name, nodes)
+    return Fleet(name, tuple(node for node, _ in nodes))
 
 
 def _refuse_repeated_keys(node: Any, source: str) -> None:
@@ -159,6 +160,15 @@ def _node_lines(root: Any) -> list[int]:
         if isinstance(pair, tuple) and getattr(pair[0], "value", None) == "nodes":
             return [item.start_mark.line + 1 for item in getattr(pair[1], "value", []) if hasattr(item, "start_mark")]
     return []
+
+
+def _nodes(raw: Any, fleet: str, where: str) -> list[FleetNode]:
+    """Return the node of an entry, or ``count`` nodes whose names end in a number."""
+    if not isinstance(raw, dict) or "count" not in raw:
+        return [_node(raw, fleet, where)]
+    count = _integer(raw, "count", None, 1, MAX_COUNT, where)
+    rest = {key: value for key, value in raw.items() if key != "count"}
+    return [_node({**rest, "name": f"{raw.get('name', '')}{number}"}, fleet, where) for number in range(1, count + 1)]
 
 
 def _node(raw: Any, fleet: str, where: str) -> FleetNode:

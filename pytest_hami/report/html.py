@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_hami.checks import Layer, Outcome
+from pytest_hami.report.figures import NOTE, tables
 from pytest_hami.report.markdown import command
 from pytest_hami.report.model import Report
 from pytest_hami.report.text import clean
@@ -61,6 +62,8 @@ def render(report: Report) -> str:
             outcomes=Outcome,
             parts=report.started.get("parts", []),
             command=command,
+            figures=tables(report),
+            figures_note=NOTE,
             limit=ROWS,
             pods=_pods,
             evidence=_evidence,

@@ -6,17 +6,20 @@ import hashlib
 import shlex
 
 from pytest_hami.checks import Outcome
+from pytest_hami.report.figures import NOTE, tables
 from pytest_hami.report.model import Case, CheckResult, Report
 from pytest_hami.report.text import clean, escape_code, escape_markdown
 
 LIMIT = 60_000
 NOT_REPEATED = frozenset({"--hami-report", "--hami-run-id"})
 TAIL_ROOM = 2_000
+FIGURES_LIMIT = 10_000
+FIGURE_ROWS, FIGURE_COLUMNS = 10, 16
 
 
 def render(report: Report) -> str:
     """Return the fragment."""
-    head = _head(report)
+    head = _head(report) + _figures(report)
     tail = _tail(report)
     room = LIMIT - len(head) - len(tail) - TAIL_ROOM
     blocks: list[str] = []
@@ -49,6 +52,26 @@ def _head(report: Report) -> str:
     counts = ", ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
     lines += [f"**HAMi {escape_markdown(report.started.get('release', '?'))}** · {counts}", "", f"Parts: {parts}", ""]
     return "\n".join(lines) + "\n"
+
+
+def _figures(report: Report) -> str:
+    found = tables(report)
+    lines: list[str] = []
+    for table in found:
+        cells = [["case", *table.columns], *([case, *values] for case, values in table.rows[:FIGURE_ROWS])]
+        header, *rows = [
+            "| " + " | ".join(escape_markdown(cell[:60]) for cell in row[:FIGURE_COLUMNS]) + " |" for row in cells
+        ]
+        rule = "| --- |" + " ---: |" * (min(len(cells[0]), FIGURE_COLUMNS) - 1)
+        lines += [
+            f"**{escape_markdown(table.check.id)}: {escape_markdown(table.check.title)}**",
+            "",
+            header,
+            rule,
+            *rows,
+            "",
+        ]
+    return "\n".join([*lines, NOTE, "", ""])[:FIGURES_LIMIT] if found else ""
 
 
 def _block(check: CheckResult, *, is_open: bool) -> str:
