@@ -236,10 +236,12 @@ class Run:
         from pytest_hami.plugin import item_check
 
         error = call.excinfo.value if call.excinfo is not None else None
-        if error is not None and not report.skipped and _is_loss(error) and not self._still_there(error):
-            self.lost = self.lost or f"the cluster is gone: {one_line(error)}"
+        loss = self._loss(None if report.skipped else error)
+        if loss:
+            self.lost = self.lost or f"the cluster is gone: {loss}"
             item.session.shouldstop = "hami: the cluster is gone"
-            report.longrepr = f"hami: {self.lost}"
+            if report.failed:
+                report.longrepr = f"hami: {self.lost}"
         cases.judge(item, call, report, lost=bool(self.lost), allowed=self._allowed)
         check = item_check(item)
         if check is None:
@@ -390,6 +392,15 @@ class Run:
             self._cluster.provision([self._fleets[name]])
         return self._fleets[name]
 
+    def _loss(self, error: BaseException | None) -> str:
+        """Return in one line why the cluster is gone, empty while it is there."""
+        try:
+            # A part that has ended explains every failure, also one that looks like a refuted claim.
+            self._cluster.require_alive()
+        except ClusterUnavailable as death:
+            return one_line(death, 2000)
+        return one_line(error) if error is not None and _is_loss(error) and not self._still_there(error) else ""
+
     def _still_there(self, error: BaseException) -> bool:
         from pytest_hami.kube.errors import ClusterLost
 
@@ -404,7 +415,7 @@ class Run:
             signal.signal(signal.SIGTERM, end)
 
     def _lose(self, error: BaseException) -> None:
-        self.lost = one_line(error)
+        self.lost = one_line(error, 2000)
         pytest.exit(f"hami: {self.lost}", returncode=EXIT_CLUSTER)
 
 

@@ -115,8 +115,12 @@ class Cluster(ABC):
         """Return the text of the HAMi scheduler's ``/metrics``."""
 
     @abstractmethod
+    def require_alive(self) -> None:
+        """Raise ClusterUnavailable, with its last lines, when a part has ended by itself."""
+
+    @abstractmethod
     def restart(self, part: str) -> None:
-        """Restart a part and wait until it serves again. Raises ClusterUnavailable."""
+        """Restart a part and wait until it serves again. Raises CommandRefused where there is none, ClusterUnavailable."""
 
     @abstractmethod
     def configure_scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:

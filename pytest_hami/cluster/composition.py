@@ -10,8 +10,10 @@ from pathlib import Path
 from pytest_hami import __version__
 from pytest_hami.cluster.base import Part, PartState
 
-# The parts that a process of ours can play, in the order in which they start.
+# The parts that the simulator can play, in the order in which they start.
 PLAYED = ("apiserver", "hami-scheduler", "kube-scheduler", "node")
+# What kube-controller-manager does is part of the simulated API server, and modelled beside a real one.
+CONTROLLERS = "controllers"
 # Which part of a cluster each program belongs to, and the option that names it.
 PART_OF = {
     "etcd": "apiserver", "kube-apiserver": "apiserver", "kube-scheduler": "kube-scheduler",
@@ -22,7 +24,7 @@ OPTION_OF = {
     "hami-scheduler": "--hami-scheduler", "device-plugin": "--hami-device-plugin", "monitor": "--hami-monitor",
     "nvml": "--hami-nvml",
 }  # fmt: skip
-NOT_THERE_YET = ("etcd", "kube-apiserver", "kube-scheduler", "device-plugin", "monitor", "nvml")
+NOT_THERE_YET = ("device-plugin", "monitor", "nvml")
 
 
 class CompositionRefused(ValueError):
@@ -96,7 +98,8 @@ class Composition:
     @property
     def played(self) -> tuple[str, ...]:
         """The parts that the simulator plays, in the order in which they start."""
-        return tuple(part for part in PLAYED if not self.is_real(part))
+        beside = (CONTROLLERS,) if self.is_real("apiserver") else ()
+        return beside + tuple(part for part in PLAYED if not self.is_real(part))
 
     @property
     def lane(self) -> str:
@@ -108,6 +111,7 @@ class Composition:
         ours = f"pytest-hami {__version__}"
         return (
             self._part("apiserver", ours),
+            *([Part(CONTROLLERS, PartState.SIMULATED, ours)] if self.is_real("apiserver") else ()),
             self._part("kube-scheduler", ours),
             self._part("hami-scheduler", f"plays {release}"),
             self._part("node", f"plays {release}"),

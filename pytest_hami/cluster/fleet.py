@@ -50,6 +50,32 @@ class FleetNode:
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
 
+    def to_create(self, name: str, fleet: str) -> dict[str, Any]:
+        """Return this node as the simulator creates it, under ``name`` and with the label of its ``fleet``."""
+        taints = []
+        for text in self.taints:
+            pair, _, effect = text.rpartition(":")
+            key, _, value = pair.partition("=")
+            taints.append({"key": key, "effect": effect, **({"value": value} if value else {})})
+        return {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "pytest-hami.io/fleet": fleet,
+                **({"gpu": "on"} if self.cards else {}),
+                **self.labels,
+            },
+            "annotations": self.annotations,
+            "taints": taints,
+            "devices": [
+                {
+                    "id": card.uuid, "index": card.index, "count": card.split, "devmem": card.memory,
+                    "devcore": card.cores, "type": card.type, "numa": card.numa, "mode": card.mode, "health": True,
+                }
+                for card in self.cards
+            ],
+        }  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Fleet:

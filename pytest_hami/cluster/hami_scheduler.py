@@ -6,17 +6,15 @@ Flags and files: HAMi 2.10.0, cmd/scheduler/main.go and charts/hami/templates/sc
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Mapping
+import ssl
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pytest_hami.cluster.processes import Process, free_port
+from pytest_hami.cluster.kube_scheduler import Extender
+from pytest_hami.cluster.parts import ProcessPart, Stack, answers
 
-if TYPE_CHECKING:
-    from pytest_hami.simulator.certificates import ServerIdentity
-
-START_LIMIT = 30.0
 SCHEDULER_NAME = "hami-scheduler"
 # The chart's values (charts/hami/values.yaml); a test may replace any of them.
 DEVICE_CONFIG: Mapping[str, Any] = {
@@ -26,80 +24,72 @@ DEVICE_CONFIG: Mapping[str, Any] = {
     "defaultGPUNum": 1, "memoryFactor": 1, "deviceSplitCount": 10, "deviceMemoryScaling": 1, "deviceCoreScaling": 1,
     "gpuCorePolicy": "default", "libCudaLogLevel": 1, "runtimeClassName": "",
 }  # fmt: skip
+RESOURCE_KEYS = (
+    "resourceCountName", "resourceMemoryName", "resourceCoreName", "resourceMemoryPercentageName", "resourcePriorityName",
+)  # fmt: skip
 FLAGS: Mapping[str, str] = {
     "node-scheduler-policy": "binpack", "gpu-scheduler-policy": "spread", "force-overwrite-default-scheduler": "true",
-    "kube-qps": "500", "kube-burst": "1000",
+    "kube-qps": "500", "kube-burst": "1000", "scheduler-name": SCHEDULER_NAME,
 }  # fmt: skip
 
 
-class RealHamiScheduler:
-    """One scheduler process; it keeps its addresses over restarts."""
+class RealHamiScheduler(ProcessPart):
+    """One scheduler process; what a test configures lasts until it configures something else."""
 
-    def __init__(self, binary: Path, directory: Path, scale: float) -> None:
-        from pytest_hami.simulator.certificates import loopback_identity
+    name = "hami-scheduler"
 
-        self._binary = binary
-        self._directory = directory
-        self._limit = START_LIMIT * scale
-        self._identity: ServerIdentity = loopback_identity()
-        self._ports = (free_port(), free_port())
-        self._process: Process | None = None
-        for name, content in (("tls.crt", self._identity.certificate), ("tls.key", self._identity.key)):
-            (directory / name).touch(mode=0o600)
-            (directory / name).write_bytes(content)
+    def __init__(self, program: Path, stack: Stack, kubeconfig: Path) -> None:
+        super().__init__(program, stack, ports=2)
+        self._kubeconfig = kubeconfig
+        self._device_config: Mapping[str, Any] = {}
+        self._flags: Mapping[str, str] = {}
 
     @property
-    def extender(self) -> dict[str, str]:
-        """How kube-scheduler and the API server reach it: URLs and the authority as base64 of a PEM text."""
-        url = f"https://127.0.0.1:{self._ports[0]}"
-        bundle = base64.b64encode(self._identity.authority).decode()
-        return {"url": url, "webhook_url": f"{url}/webhook", "ca_bundle": bundle}
+    def extender(self) -> Extender:
+        """How kube-scheduler and the API server reach it."""
+        names = {**DEVICE_CONFIG, **self._device_config}
+        return Extender(
+            {**FLAGS, **self._flags}["scheduler-name"],
+            f"https://{self.ports[0].address}",
+            base64.b64encode(self.stack.identity.authority).decode(),
+            tuple(str(names[key]) for key in RESOURCE_KEYS),
+        )
 
     @property
     def metrics_url(self) -> str:
         """The URL of its metrics."""
-        return f"http://127.0.0.1:{self._ports[1]}/metrics"
+        return f"http://{self.ports[1].address}/metrics"
 
-    def start(self, kubeconfig: Mapping[str, Any], device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
-        """Start it and wait until it serves webhook and metrics. Raises ClusterUnavailable."""
+    def configure(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
+        """Restart it with these device-config values and flags beside the defaults. Raises ClusterUnavailable."""
+        self.require_alive()
+        self.end()
+        self._device_config, self._flags = dict(device_config), dict(flags)
+        self.start()
+
+    def arguments(self) -> Sequence[str]:
+        """Write its device-config and return its command line."""
         import yaml
 
-        (self._directory / "kubeconfig").write_text(json.dumps(kubeconfig), encoding="utf-8")
-        config = {"nvidia": {**DEVICE_CONFIG, **device_config}}
-        (self._directory / "device-config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        config = {"nvidia": {**DEVICE_CONFIG, **self._device_config}}
+        path = self.stack.workspace.write("device-config.yaml", yaml.safe_dump(config))
         named = {
-            "http_bind": f"127.0.0.1:{self._ports[0]}", "metrics-bind-address": f"127.0.0.1:{self._ports[1]}",
-            "cert_file": "tls.crt", "key_file": "tls.key", "scheduler-name": SCHEDULER_NAME,
-            "device-config-file": "device-config.yaml", **FLAGS, **flags,
+            "http_bind": self.ports[0].address, "metrics-bind-address": self.ports[1].address,
+            "cert_file": str(self.stack.certificate), "key_file": str(self.stack.key), "device-config-file": str(path),
+            **FLAGS, **self._flags,
         }  # fmt: skip
-        argv = [str(self._binary), *(f"--{name}={value}" for name, value in named.items()), "-v=4"]
-        env = {
-            "KUBECONFIG": str(self._directory / "kubeconfig"), "POD_NAME": SCHEDULER_NAME, "POD_NAMESPACE": "hami-system",
-            "TZ": "UTC",
+        return [*(f"--{name}={value}" for name, value in named.items()), "-v=4"]
+
+    def environment(self) -> Mapping[str, str]:
+        """Return its variables: how it reaches the cluster, who it is, and UTC for the times in its handshake."""
+        return {
+            "KUBECONFIG": str(self._kubeconfig), "POD_NAME": SCHEDULER_NAME, "POD_NAMESPACE": "hami-system", "TZ": "UTC",
         }  # fmt: skip
-        self._process = Process("hami-scheduler", argv, self._directory / "hami-scheduler.log", env)
-        self._process.await_ready(self._serves, self._limit)
 
-    def require_alive(self) -> None:
-        """Raise ClusterUnavailable with its last lines when it has ended."""
-        if self._process is not None:
-            self._process.require_alive()
+    def serves(self) -> bool:
+        """Return whether it serves metrics and extender."""
+        return answers(self.metrics_url) and answers(f"{self.extender.url}/readyz", self._context)
 
-    def stop(self) -> None:
-        """End it."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.stop()
-
-    def _serves(self) -> bool:
-        import urllib3
-
-        pool = urllib3.PoolManager(retries=False, timeout=1.0, ssl_context=self._identity.client_context())
-        try:
-            return all(
-                pool.request("GET", url).status == 200 for url in (self.metrics_url, f"{self.extender['url']}/readyz")
-            )
-        except (urllib3.exceptions.HTTPError, OSError):
-            return False
-        finally:
-            pool.clear()
+    @cached_property
+    def _context(self) -> ssl.SSLContext:
+        return self.stack.identity.client_context()

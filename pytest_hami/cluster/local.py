@@ -1,25 +1,21 @@
-"""The local provider: parts as processes of this machine; today every part is simulated, in one child process."""
+"""The local provider: parts as processes of this machine, each simulated or real."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
-import json
 import os
-import queue
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami.checks import Capability
-from pytest_hami.cluster.base import Cluster, ClusterUnavailable, CommandRefused, Timing
+from pytest_hami.cluster.access import ApiAccess
+from pytest_hami.cluster.base import Cluster, ClusterUnavailable, Timing
 from pytest_hami.cluster.composition import Composition
-from pytest_hami.cluster.hami_scheduler import RealHamiScheduler
-from pytest_hami.text import one_line
+from pytest_hami.cluster.poke import poke
+from pytest_hami.cluster.real import RealParts
+from pytest_hami.cluster.simulator import SimulatorProcess
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.fleet import Fleet
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
 START_LIMIT = 20.0
 # A lost wake-up or a bind race costs a real scheduler a second or two now and then.
 REAL_TIMING = Timing(place=15, start=10, settle=5, delete=10, restart=30)
+SIMULATED_TIMING = Timing(place=4, start=4, settle=2, delete=4, restart=10)
 SIMULATED_CAPABILITIES = frozenset(Capability) - {
     Capability.CUDA,
     Capability.MONITOR,
@@ -36,15 +33,12 @@ SIMULATED_CAPABILITIES = frozenset(Capability) - {
     Capability.MIG_PLACEMENT,
     Capability.MESH,
 }
-POKE_DEVICE = (
-    '[{{"id":"{uuid}","count":1,"devmem":1,"devcore":100,"type":"NVIDIA poke","mode":"hami-core","health":true}}]'
-)
 
 
 class LocalCluster(Cluster):
-    """Simulated parts in a child process that ends when its standard input closes, so also when we are killed.
+    """Simulated parts in one child process, and the programs of its composition beside them.
 
-    The programs of its composition run beside them.
+    Nothing of it outlives us: the child ends when its standard input closes, the programs by a reaper.
     """
 
     provider = "local"
@@ -64,98 +58,58 @@ class LocalCluster(Cluster):
         self.lane = self._composition.lane
         self.parts = self._composition.parts(release)
         self.capabilities = SIMULATED_CAPABILITIES
-        limits = REAL_TIMING if self._composition.programs else Timing(place=4, start=4, settle=2, delete=4, restart=10)
-        self.timing = limits.scaled(timeout_scale)
-        self._hami: RealHamiScheduler | None = None
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
+        self.timing = (REAL_TIMING if self._composition.programs else SIMULATED_TIMING).scaled(timeout_scale)
         self._mutants = tuple(mutants)
         self._scale = timeout_scale
         self._port = port
-        self._process: subprocess.Popen[bytes] | None = None
-        self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._ids = itertools.count(1)
         self._pokes = itertools.count(1)
         self._generations: dict[str, int] = {}
-        self._ready: dict[str, Any] | None = None
+        self._simulator: SimulatorProcess | None = None
+        self._real: RealParts | None = None
+        self._access: ApiAccess | None = None
+        self._simulated_metrics = ""
+        self._death = ""
         self._client: KubeClient | None = None
         self._journal: Journal | None = None
 
     def start(self) -> None:
-        """Start the child process. Raises ClusterUnavailable when it cannot be started."""
-        if self._process is not None:
+        """Start what needs nobody else. Raises ClusterUnavailable when it cannot be started."""
+        if self._simulator is not None:
             return
-        config: dict[str, Any] = {
-            "release": self.release,
-            "parts": list(self._composition.played),
-            "api_url": None,
-            "mutants": list(self._mutants),
-            "device_config": {},
-            "scheduler_flags": {},
-            "port": self._port,
-        }
-        scheduler = self._composition.hami_scheduler
-        if scheduler is not None:
-            self._directory = tempfile.TemporaryDirectory(prefix="pytest-hami-")
-            self._hami = RealHamiScheduler(scheduler.path, Path(self._directory.name), self._scale)
-            config["extender"] = self._hami.extender
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pytest_hami.simulator"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            raise ClusterUnavailable(f"embedded cluster: cannot start {sys.executable}: {error.strerror}") from None
         atexit.register(self.stop)
-        self._write(config)
-        threading.Thread(target=self._read, args=(self._process,), daemon=True, name="hami-simulator").start()
-        # The slowest import of a run, made while the child starts.
+        if self._composition.programs:
+            self._real = RealParts(self._composition, self._scale, self._lose)
+            self._real.launch_first()
+        self._simulator = SimulatorProcess(self._real.environment if self._real else {}, self._lose)
+        # The slowest import of a run, made while the others start.
         import kubernetes.config  # noqa: F401
 
     def stop(self) -> None:
-        """End the child process and the journal."""
+        """End everything that was started, those that others need last."""
         atexit.unregister(self.stop)
-        if self._journal is not None:
-            self._journal.stop()
-            self._journal = None
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-        hami, self._hami = self._hami, None
-        if hami is not None:
-            hami.stop()
-        process, self._process, self._ready = self._process, None, None
-        if self._directory is not None:
-            self._directory.cleanup()
-            self._directory = None
-        if process is None:
-            return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.close()
-            process.wait(timeout=5)
-        except (OSError, subprocess.TimeoutExpired):
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        journal, self._journal = self._journal, None
+        if journal is not None:
+            journal.stop()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        real, self._real = self._real, None
+        simulator, self._simulator, self._access = self._simulator, None, None
+        with contextlib.ExitStack() as stack:
+            if real is not None:
+                stack.callback(real.stop)
+            if simulator is not None:
+                stack.callback(simulator.stop)
 
     @property
     def api_url(self) -> str:
         """The URL of the API server."""
-        return str(self._wait_ready()["api_url"])
+        return self._ready().url
 
     @property
     def kubeconfig(self) -> dict[str, Any]:
         """A kubeconfig with one context, ``hami``, for the loopback API server."""
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "hami", "cluster": {"server": self.api_url}}],
-            "users": [{"name": "hami", "user": {}}],
-            "contexts": [{"name": "hami", "context": {"cluster": "hami", "user": "hami", "namespace": "default"}}],
-            "current-context": "hami",
-        }
+        return self._ready().kubeconfig
 
     @property
     def client(self) -> KubeClient:
@@ -178,7 +132,11 @@ class LocalCluster(Cluster):
 
     def provision(self, fleets: Iterable[Fleet]) -> None:
         """Create the nodes of all fleets with one command, and wait until HAMi has registered every card."""
-        nodes = [self._node(fleet, node.name) for fleet in fleets for node in fleet.nodes]
+        nodes = [
+            node.to_create(self.node_name(fleet, node.name), self.fleet_label(fleet))
+            for fleet in fleets
+            for node in fleet.nodes
+        ]
         self.command("nodes", nodes=nodes)
         self.poke()
 
@@ -202,27 +160,44 @@ class LocalCluster(Cluster):
         """Return the metrics of the HAMi scheduler."""
         from pytest_hami.kube.metrics import scrape
 
-        if self._hami is not None:
-            self._hami.require_alive()
-            return scrape(self._hami.metrics_url)
-        return scrape(str(self._wait_ready()["metrics_url"]))
+        self._ready()
+        self.require_alive()
+        hami = self._real.hami_scheduler if self._real else None
+        return scrape(hami.metrics_url if hami else self._simulated_metrics)
+
+    def require_alive(self) -> None:
+        """Raise ClusterUnavailable, with its last lines, when a part has ended by itself."""
+        if self._death:
+            raise ClusterUnavailable(self._death)
+        if self._real is not None:
+            self._real.require_alive()
 
     def restart(self, part: str) -> None:
-        """Restart ``hami-scheduler`` or ``node``."""
-        if part == "hami-scheduler" and self._hami is not None:
-            self._restart_hami({}, {})
-        else:
-            self.command("restart", part=part)
-        self.poke()
+        """Restart ``hami-scheduler``, ``kube-scheduler``, ``kube-apiserver``, ``etcd`` or ``node``, real or simulated.
+
+        Raises CommandRefused for a part that this cluster has not.
+        """
+        self._ready()
+        with self.journal.outage():
+            if self._real is None or not self._real.restart(part):
+                self.command("restart", part=part)
+        self._poke(self.timing.restart)
 
     def configure_scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
-        """Restart the HAMi scheduler with another device-config and other flags."""
-        if self._hami is not None:
-            self._restart_hami(device_config, flags)
+        """Restart the HAMi scheduler with another device-config and other flags, and kube-scheduler where it must follow."""
+        self._ready()
+        hami = self._real.hami_scheduler if self._real else None
+        if hami is not None:
+            hami.configure(device_config, flags)
+            extender = hami.extender.to_dict()
+            if not self._composition.is_real("kube-scheduler"):
+                self.command("reconfigure", part="kube-scheduler", extender=extender)
         else:
-            self.command(
+            extender = self.command(
                 "reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags=dict(flags)
             )
+        if self._real is not None:
+            self._real.follow(extender)
         self.poke()
 
     def configure_node(self, node: str, config: Mapping[str, Any]) -> None:
@@ -231,132 +206,63 @@ class LocalCluster(Cluster):
         self.poke()
 
     def poke(self) -> str:
-        """Add an unrelated tainted node, wait for its series, remove it: a Node event forces HAMi's register run.
+        """Force a register run and return the metrics of it or of a later one."""
+        return self._poke(self.timing.settle)
 
-        Returns the metrics in which the series were seen, so those of that register run or a later one.
+    def _lose(self, obituary: str) -> None:
+        self._death = self._death or obituary
+        if self._journal is not None:
+            self._journal.lose(self._death)
 
-        Source: HAMi 2.10.0, pkg/scheduler/scheduler.go (register runs on the tick and on Node ADD and DELETE).
-        """
-        from pytest_hami.kube.wait import poll
-
-        name = f"hami-poke-{os.getpid()}-{next(self._pokes)}"
-        capacity = {"cpu": "1", "memory": "1Gi", "pods": "1", "nvidia.com/gpu": "1"}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": name,
-                "labels": {"kubernetes.io/hostname": name},
-                "annotations": {"hami.io/node-nvidia-register": POKE_DEVICE.format(uuid=f"GPU-{name}")},
-            },
-            "spec": {"taints": [{"key": "pytest-hami.io/poke", "effect": "NoSchedule"}]},
-            "status": {"capacity": capacity, "allocatable": capacity},
-        }
-        self.client.create("Node", body)
-        try:
-            return poll(
-                lambda: text if f"GPU-{name}" in (text := self.scheduler_metrics()) else "",
-                timeout=self.timing.settle,
-                missing=lambda: f"a register run: the series of node {name} in the HAMi scheduler's /metrics",
-            )
-        finally:
-            self.client.delete("Node", name)
+    def _poke(self, limit: float) -> str:
+        return poke(self.client, f"hami-poke-{os.getpid()}-{next(self._pokes)}", self.scheduler_metrics, limit)
 
     def fresh_metrics(self) -> str:
         """Return the metrics after a register run, which a simulated scheduler can simply be told to make."""
-        if self._hami is not None:
+        if self._composition.is_real("hami-scheduler"):
             return self.poke()
         self.command("register")
         return self.scheduler_metrics()
 
     def command(self, op: str, **arguments: Any) -> Any:
         """Send a command to the simulator and return its result. Raises CommandRefused, ClusterUnavailable."""
-        self._wait_ready()
-        number = next(self._ids)
-        self._write({"id": number, "op": op, **arguments})
-        answer = self._answer(f"command {op}", self.timing.restart)
-        if answer.get("id") != number:
-            raise ClusterUnavailable(f"embedded cluster: {op}: expected answer {number}, got {one_line(answer)}")
-        if not answer.get("ok"):
-            raise CommandRefused(f"embedded cluster: {one_line(answer.get('error', answer))}")
-        return answer.get("result")
+        self._ready()
+        assert self._simulator is not None
+        return self._simulator.command(op, self.timing.restart, arguments)
 
-    def _restart_hami(self, device_config: Mapping[str, Any], flags: Mapping[str, str]) -> None:
-        assert self._hami is not None
-        # A crash must not be repaired in silence.
-        self._hami.require_alive()
-        self._hami.stop()
-        self._hami.start(self.kubeconfig, device_config, flags)
-
-    def _node(self, fleet: Fleet, name: str) -> dict[str, Any]:
-        node = next(node for node in fleet.nodes if node.name == name)
-        full = self.node_name(fleet, name)
-        taints = []
-        for text in node.taints:
-            pair, _, effect = text.rpartition(":")
-            key, _, value = pair.partition("=")
-            taints.append({"key": key, "effect": effect, **({"value": value} if value else {})})
-        return {
-            "name": full,
-            "labels": {
-                "kubernetes.io/hostname": full,
-                "pytest-hami.io/fleet": self.fleet_label(fleet),
-                **({"gpu": "on"} if node.cards else {}),
-                **node.labels,
-            },
-            "annotations": node.annotations,
-            "taints": taints,
-            "devices": [
-                {
-                    "id": card.uuid, "index": card.index, "count": card.split, "devmem": card.memory,
-                    "devcore": card.cores, "type": card.type, "numa": card.numa, "mode": card.mode, "health": True,
-                }
-                for card in node.cards
-            ],
-        }  # fmt: skip
-
-    def _wait_ready(self) -> dict[str, Any]:
-        if self._ready is None:
-            if self._process is None:
+    def _ready(self) -> ApiAccess:
+        if self._access is None:
+            if self._simulator is None:
                 raise ClusterUnavailable("embedded cluster: not started, or stopped already")
-            answer = self._answer("the ready line", START_LIMIT * self._scale)
-            if not answer.get("ready"):
-                raise ClusterUnavailable(f"embedded cluster: {answer.get('error', answer)}")
-            self._ready = answer
-            if self._hami is not None:
-                self._hami.start(self.kubeconfig, {}, {})
-        return self._ready
+            self._access = self._bring_up(self._simulator)
+        return self._access
 
-    def _answer(self, what: str, limit: float) -> dict[str, Any]:
-        try:
-            answer = self._answers.get(timeout=limit)
-        except queue.Empty:
-            raise ClusterUnavailable(f"embedded cluster: no answer to {what} within {limit:.0f} s") from None
-        if answer is None:
-            # The reader thread is gone, so every later call must find the end as well.
-            self._answers.put(None)
-            process = self._process
-            code = process.wait(timeout=5) if process else None
-            raise ClusterUnavailable(f"embedded cluster: its process ended (exit code {code}) while {what} was awaited")
-        return answer
+    def _bring_up(self, simulator: SimulatorProcess) -> ApiAccess:
+        """Bring up the rest, which needs the API server, as far as possible at once."""
+        config: dict[str, Any] = {
+            "release": self.release,
+            "parts": list(self._composition.played),
+            "mutants": list(self._mutants),
+            "port": self._port,
+        }
+        limit = START_LIMIT * self._scale
+        real = self._real
+        access = real.await_api() if real else None
+        simulator.configure(config | (real.simulator_config() if real else {}))
+        if access is None:
+            access = ApiAccess(str(simulator.ready(limit)["api_url"]))
+        if real is not None:
+            real.launch_schedulers(access, lambda: simulator.ready(limit)["extender"])
+            real.await_schedulers()
+        ready = simulator.ready(limit)
+        self._simulated_metrics = str(ready["metrics_url"])
+        if self._composition.is_real("apiserver"):
+            self._await_webhook(access, ready["extender"])
+        return access
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                try:
-                    self._answers.put(json.loads(line))
-                except ValueError:
-                    print(line.decode(errors="replace"), end="", file=sys.stderr)
-        except (OSError, ValueError):
-            pass
-        self._answers.put(None)
+    def _await_webhook(self, access: ApiAccess, extender: Mapping[str, Any]) -> None:
+        from pytest_hami.cluster.webhook import await_webhook
+        from pytest_hami.kube.client import KubeClient
 
-    def _write(self, message: dict[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise ClusterUnavailable(f"embedded cluster: its process is gone: {error.strerror}") from None
+        self._client = KubeClient.connect(access.kubeconfig)
+        await_webhook(self._client, extender, self.timing.settle)

@@ -30,15 +30,23 @@ def parse_quantity(value: str | int) -> int | None:
     >>> parse_quantity("3k"), parse_quantity("4Gi"), parse_quantity("2e9"), parse_quantity("0.5")
     (3000, 4294967296, 2000000000, None)
     """
+    exact = exact_quantity(value)
+    if exact is None or exact != exact.to_integral_value() or abs(exact) >= 1 << 63:
+        return None
+    return int(exact)
+
+
+def exact_quantity(value: str | int) -> Decimal | None:
+    """Return a quantity as an exact number, None when it is none.
+
+    >>> exact_quantity("1500m"), exact_quantity("one")
+    (Decimal('1.500'), None)
+    """
     match = _QUANTITY.fullmatch(str(value)) if len(str(value)) < 64 else None
     if match is None:
         return None
     number, suffix = match.groups()
-    scale = _SUFFIXES[suffix] if suffix in _SUFFIXES else Decimal(f"1{suffix}")
-    exact = Decimal(number) * scale
-    if exact != exact.to_integral_value() or abs(exact) >= 1 << 63:
-        return None
-    return int(exact)
+    return Decimal(number) * (_SUFFIXES[suffix] if suffix in _SUFFIXES else Decimal(f"1{suffix}"))
 
 
 def to_int32(value: int) -> int:

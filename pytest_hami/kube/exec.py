@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pytest_hami.kube.client import KubeClient
 
 LIMIT = 1 << 20
+# Every API server hands version 4 on to the kubelet as it is, while some translate version 5 to SPDY; what version 5
+# adds, the end of standard input, is not needed here.
+PROTOCOL = "v4.channel.k8s.io"
 STDOUT, STDERR, STATUS = 1, 2, 3
 
 
@@ -54,7 +57,7 @@ def exec_in(
         }  # fmt: skip
     try:
         socket = websocket.create_connection(
-            url, timeout=timeout, subprotocols=["v5.channel.k8s.io", "v4.channel.k8s.io"],
+            url, timeout=timeout, subprotocols=[PROTOCOL],
             header=[f"authorization: {token['value']}"] if token and token.get("value") else [],
             skip_utf8_validation=True, suppress_origin=True, **options,
         )  # fmt: skip

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,8 @@ class Journal:
         self._names: dict[tuple[str, str, str], str] = {}
         self._events: dict[str, dict[str, dict[str, Any]]] = {}
         self._lost = ""
+        self._outages = 0
+        self._excused = 0.0
         self._troubles: dict[str, float] = {}
         self._oddities: list[str] = []
         self._stopping = threading.Event()
@@ -151,6 +154,24 @@ class Journal:
             if self._troubles:
                 raise ClusterLost("the API server does not answer the watch of " + ", ".join(sorted(self._troubles)))
 
+    def lose(self, reason: str) -> None:
+        """End all waits with ClusterLost: somebody else knows that the cluster is gone."""
+        with self._condition:
+            self._lost = self._lost or reason
+            self._condition.notify_all()
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """Let the API server be silent inside this block without being lost: somebody restarts it."""
+        with self._condition:
+            self._outages += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._outages -= 1
+                self._excused = time.monotonic()
+
     def _require_cluster(self) -> None:
         if self._lost:
             raise ClusterLost(self._lost)
@@ -216,7 +237,8 @@ class Journal:
         since = since or now
         with self._condition:
             self._troubles.setdefault(kind, since)
-        if now - since > self._lost_after and not self._stopping.is_set():
+            silent = 0.0 if self._outages else now - max(since, self._excused)
+        if silent > self._lost_after and not self._stopping.is_set():
             with self._condition:
                 self._lost = f"the API server is gone for {self._lost_after:g} s: {one_line(error)}"
                 self._condition.notify_all()

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -17,6 +19,15 @@ LOG = logging.getLogger(__name__)
 RELIST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0
 NO_LIMIT = aiohttp.ClientTimeout(total=None)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How an API server is reached: its URL, and over TLS a bearer token and the path of its authority's certificate."""
+
+    url: str
+    token: str = ""
+    authority: str = ""
 
 
 class ApiError(Exception):
@@ -35,9 +46,12 @@ class Api:
     Every method raises ApiError; its text is the message of the Status that the server sent.
     """
 
-    def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
-        self.url = url.rstrip("/")
+    def __init__(self, server: str | Access, session: aiohttp.ClientSession) -> None:
+        access = Access(server) if isinstance(server, str) else server
+        self.url = access.url.rstrip("/")
         self._session = session
+        self._headers = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        self._trust = ssl.create_default_context(cafile=access.authority) if access.authority else True
 
     async def get(self, path: str) -> Object:
         """Return one object."""
@@ -50,6 +64,10 @@ class Api:
     async def create(self, path: str, body: Object, **params: str) -> Object:
         """POST an object and return what was stored."""
         return await self._request("POST", path, body, params=params)
+
+    async def replace(self, path: str, body: Object) -> Object:
+        """PUT an object and return what was stored."""
+        return await self._request("PUT", path, body)
 
     async def merge_patch(self, path: str, body: Object) -> Object:
         """Apply an RFC 7386 patch and return the object."""
@@ -65,7 +83,9 @@ class Api:
         Raises ApiError, also for an ERROR event such as 410 Expired, and aiohttp.ClientError for a lost connection.
         """
         params = {"watch": "true", "resourceVersion": resource_version, "allowWatchBookmarks": "true"}
-        async with self._session.get(self.url + path, params=params, timeout=NO_LIMIT) as response:
+        async with self._session.get(
+            self.url + path, params=params, timeout=NO_LIMIT, headers=self._headers, ssl=self._trust
+        ) as response:
             if response.status >= 400:
                 raise _error(response.status, await response.read())
             # Lines are cut by hand: aiohttp's own line reader refuses lines beyond its buffer, and pods can be large.
@@ -92,10 +112,10 @@ class Api:
         content_type: str = "application/json",
     ) -> Object:
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        headers = {} if data is None else {"Content-Type": content_type}
+        headers = self._headers if data is None else {**self._headers, "Content-Type": content_type}
         try:
             async with self._session.request(
-                method, self.url + path, params=params, data=data, headers=headers
+                method, self.url + path, params=params, data=data, headers=headers, ssl=self._trust
             ) as response:
                 content = await response.read()
                 status = response.status

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from pytest_hami import __version__
-from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.releases import Release
 from pytest_hami.simulator import mutants
 from pytest_hami.simulator.apiserver import ApiServer
-from pytest_hami.simulator.client import Api, ApiError
+from pytest_hami.simulator.client import Access, Api, ApiError
+from pytest_hami.simulator.hami import chart
+from pytest_hami.simulator.hami.chart import Extender
 from pytest_hami.simulator.hami.config import SchedulerConfig
 from pytest_hami.simulator.hami.server import HamiServer
 
 if TYPE_CHECKING:
+    from pytest_hami.simulator.controllers import Controllers
     from pytest_hami.simulator.kube_scheduler import KubeScheduler
     from pytest_hami.simulator.node import NodeAgent
 
-PARTS = ("apiserver", "hami-scheduler", "kube-scheduler", "node")
-NAMESPACE = "hami-system"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-OPT_OUT = {"key": "hami.io/webhook", "operator": "NotIn", "values": ["ignore"]}
+PARTS = ("apiserver", "controllers", "hami-scheduler", "kube-scheduler", "node")
+EMBEDDED = ("apiserver", "hami-scheduler", "kube-scheduler", "node")
 
 
 class HostError(Exception):
@@ -35,17 +35,21 @@ class HostError(Exception):
 
 @dataclass(frozen=True)
 class HostConfig:
-    """What the embedded cluster is made of; ``api_url`` only where no API server is among ``parts``."""
+    """What the embedded cluster is made of.
+
+    ``api`` is the API server outside of this process, only where none is among ``parts``, and ``kubelet`` the paths of the
+    certificate and key with which its kubelet serves. ``extender`` is the HAMi scheduler outside of this process.
+    """
 
     release: str = "2.10.0"
-    parts: tuple[str, ...] = PARTS
-    api_url: str | None = None
+    parts: tuple[str, ...] = EMBEDDED
+    api: Access | None = None
+    kubelet: tuple[str, str] | None = None
     mutants: tuple[str, ...] = ()
     device_config: Mapping[str, Any] = field(default_factory=dict)
     scheduler_flags: Mapping[str, Any] = field(default_factory=dict)
     port: int = 0
-    # Where a HAMi scheduler outside of this process serves: url, webhook_url, ca_bundle (base64 of a PEM text).
-    extender: Mapping[str, str] | None = None
+    extender: Extender | None = None
 
     @classmethod
     def parse(cls, line: str | bytes) -> HostConfig:
@@ -59,9 +63,16 @@ class HostConfig:
         known = {entry.name for entry in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - known):
             raise HostError(f"configuration: unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
-        for key in ("parts", "mutants"):
-            if key in values:
+        for key in ("parts", "mutants", "kubelet"):
+            if values.get(key) is not None:
                 values[key] = tuple(values[key])
+        try:
+            if values.get("api") is not None:
+                values["api"] = Access(**values["api"])
+            if values.get("extender") is not None:
+                values["extender"] = Extender.from_dict(values["extender"])
+        except (TypeError, ValueError) as error:
+            raise HostError(f"configuration: {error}") from None
         config = cls(**values)
         config.check()
         return config
@@ -71,12 +82,12 @@ class HostConfig:
         for part in self.parts:
             if part not in PARTS:
                 raise HostError(f"unknown part {part!r}; known are {', '.join(PARTS)}")
-        if ("apiserver" in self.parts) == (self.api_url is not None):
-            raise HostError("expected either the part apiserver or an api_url, not both and not neither")
+        if ("apiserver" in self.parts) == (self.api is not None):
+            raise HostError("expected either the part apiserver or an api, not both and not neither")
+        if {"apiserver", "controllers"} <= set(self.parts):
+            raise HostError("the part apiserver does the work of controllers itself; expected one of them")
         if self.extender is not None and "hami-scheduler" in self.parts:
             raise HostError("expected either the part hami-scheduler or an extender, not both")
-        if self.extender is not None and set(self.extender) != {"url", "webhook_url", "ca_bundle"}:
-            raise HostError("extender: expected url, webhook_url and ca_bundle")
         try:
             Release.parse(self.release)
             mutants.find(self.mutants)
@@ -94,8 +105,10 @@ class Host:
 
     def __init__(self, config: HostConfig) -> None:
         self._config = config
-        self._api_url = config.api_url or ""
+        self._access = config.api or Access("")
+        self._extender = config.extender
         self._apiserver: ApiServer | None = None
+        self._controllers: Controllers | None = None
         self._hami: HamiServer | None = None
         self._schedulers: list[KubeScheduler] = []
         self._node: NodeAgent | None = None
@@ -114,7 +127,10 @@ class Host:
         versions = dict.fromkeys(self._config.parts, f"pytest-hami {__version__}")
         versions |= {part: self._config.release for part in ("hami-scheduler", "node") if part in versions}
         metrics = self._hami.metrics_url if self._hami else None
-        return {"ready": True, "api_url": self._api_url, "metrics_url": metrics, "versions": versions}
+        return {
+            "ready": True, "api_url": self._access.url, "metrics_url": metrics, "versions": versions,
+            "extender": self._extender_dict(),
+        }  # fmt: skip
 
     async def stop(self) -> None:
         """Stop the parts, those that others need last."""
@@ -127,6 +143,9 @@ class Host:
         if self._hami is not None:
             await self._hami.stop()
             self._hami = None
+        if self._controllers is not None:
+            await self._controllers.stop()
+            self._controllers = None
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -167,15 +186,18 @@ class Host:
             except OSError as error:
                 self._apiserver = None
                 raise HostError(f"cannot serve on 127.0.0.1:{config.port}: {error.strerror}") from error
-            self._api_url = self._apiserver.url
+            self._access = Access(self._apiserver.url)
         self._session = aiohttp.ClientSession()
-        api = Api(self._api_url, self._session)
+        api = Api(self._access, self._session)
+        if "controllers" in config.parts:
+            from pytest_hami.simulator.controllers import Controllers
+
+            self._controllers = Controllers(self._access)
+            await self._controllers.start()
         if "hami-scheduler" in config.parts:
-            await self._start_hami(api)
-        if config.extender is not None:
-            await _ensure(api, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}, NAMESPACE)
-            webhook = webhook_configuration(config.extender["webhook_url"], config.extender["ca_bundle"])
-            await _ensure(api, WEBHOOKS, webhook, "hami-webhook")
+            await self._start_hami()
+        if self._extender is not None:
+            await chart.install(api, self._extender)
         if "kube-scheduler" in config.parts:
             await self._start_schedulers()
         if "node" in config.parts:
@@ -184,26 +206,23 @@ class Host:
             from pytest_hami.simulator.plugins import ModelPlugins
 
             rules = mutants.rules_for("node", config.mutants) or NodeRules()
-            self._node = NodeAgent(self._api_url, lambda api: ModelPlugins(api, rules), rules)
+            self._node = NodeAgent(self._access, lambda api: ModelPlugins(api, rules), rules, config.kubelet)
             await self._node.start()
 
-    async def _start_hami(self, api: Api) -> None:
+    async def _start_hami(self) -> None:
         config = self._config
-        await _ensure(api, "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}, NAMESPACE)
         scheduler = config.scheduler(config.device_config, config.scheduler_flags)
-        self._hami = HamiServer(self._api_url, scheduler, mutants.rules_for("hami-scheduler", config.mutants))
+        self._hami = HamiServer(self._access, scheduler, mutants.rules_for("hami-scheduler", config.mutants))
         await self._hami.start()
-        webhook = webhook_configuration(self._hami.webhook_url, self._hami.ca_bundle)
-        await _ensure(api, WEBHOOKS, webhook, "hami-webhook")
+        self._extender = _extender(self._hami)
 
     async def _start_schedulers(self) -> None:
         from pytest_hami.simulator.kube_scheduler import KubeScheduler
 
         rules = mutants.rules_for("kube-scheduler", self._config.mutants)
-        hami = self._hami
         schedulers = [
             KubeScheduler(
-                self._api_url,
+                self._access,
                 scheduler_name="default-scheduler",
                 extender_url=None,
                 ca_bundle=None,
@@ -211,16 +230,15 @@ class Host:
                 rules=rules,
             )
         ]
-        outside = self._config.extender
-        if hami is not None or outside is not None:
-            served = hami.config if hami else self._config.scheduler({}, {})
+        extender = self._extender
+        if extender is not None:
             schedulers.append(
                 KubeScheduler(
-                    self._api_url,
-                    scheduler_name=served.scheduler_name,
-                    extender_url=outside["url"] if outside else hami.extender_url if hami else None,
-                    ca_bundle=outside["ca_bundle"] if outside else hami.ca_bundle if hami else None,
-                    managed_resources=managed_resources(served.devices),
+                    self._access,
+                    scheduler_name=extender.scheduler_name,
+                    extender_url=extender.url,
+                    ca_bundle=extender.ca_bundle,
+                    managed_resources=extender.managed_resources,
                     rules=rules,
                 )
             )
@@ -233,25 +251,49 @@ class Host:
             await self._scheduler().restart()
         elif part == "node":
             await self._nodes().restart()
+        elif part == "kube-scheduler" and self._schedulers:
+            await self._restart_schedulers()
+        elif part == "kube-apiserver" and self._apiserver is not None:
+            # Its objects stay, as those of a real one do in etcd; every connection and watch ends.
+            await self._apiserver.stop()
+            await self._apiserver.start()
         else:
-            raise HostError(f"restart: part {part!r}; expected hami-scheduler or node")
+            raise HostError(
+                f"restart: no simulated part {part!r} here; expected one of {', '.join(self._restartable())}"
+            )
 
-    async def _reconfigure(self, part: str, arguments: Mapping[str, Any]) -> None:
+    def _restartable(self) -> list[str]:
+        here = {
+            "hami-scheduler": self._hami, "kube-apiserver": self._apiserver, "kube-scheduler": self._schedulers,
+            "node": self._node,
+        }  # fmt: skip
+        return [name for name, part in here.items() if part]
+
+    async def _restart_schedulers(self) -> None:
+        schedulers, self._schedulers = self._schedulers, []
+        for scheduler in schedulers:
+            await scheduler.stop()
+        await self._start_schedulers()
+
+    async def _reconfigure(self, part: str, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        before = self._extender
         if part == "node":
             await self._nodes().reconfigure(arguments["node"], arguments.get("config") or {})
-            return
-        if part != "hami-scheduler":
-            raise HostError(f"reconfigure: part {part!r}; expected hami-scheduler or node")
-        config = self._config.scheduler(arguments.get("device_config") or {}, arguments.get("scheduler_flags") or {})
-        hami = self._scheduler()
-        before = hami.config
-        await hami.restart(config)
+        elif part == "hami-scheduler":
+            flags = arguments.get("scheduler_flags") or {}
+            await self._scheduler().restart(self._config.scheduler(arguments.get("device_config") or {}, flags))
+            self._extender = _extender(self._scheduler())
+        elif part == "kube-scheduler":
+            self._extender = Extender.from_dict(arguments["extender"])
+        else:
+            raise HostError(f"reconfigure: part {part!r}; expected hami-scheduler, kube-scheduler or node")
         # kube-scheduler's own configuration repeats the scheduler's name and the managed resources, as in the chart.
-        if _seen_by_kube_scheduler(before) != _seen_by_kube_scheduler(config) and self._schedulers:
-            schedulers, self._schedulers = self._schedulers, []
-            for scheduler in schedulers:
-                await scheduler.stop()
-            await self._start_schedulers()
+        if self._extender != before and self._schedulers:
+            await self._restart_schedulers()
+        return self._extender_dict()
+
+    def _extender_dict(self) -> dict[str, Any] | None:
+        return dataclasses.asdict(self._extender) if self._extender else None
 
     def _scheduler(self) -> HamiServer:
         if self._hami is None:
@@ -264,60 +306,6 @@ class Host:
         return self._node
 
 
-def managed_resources(devices: DeviceConfig) -> tuple[str, ...]:
-    """Return the resources that kube-scheduler leaves to HAMi (chart 2.10.0, templates/scheduler/configmap.yaml)."""
-    return (
-        devices.count_name,
-        devices.memory_name,
-        devices.cores_name,
-        devices.percentage_name,
-        devices.priority_name,
-    )
-
-
-def webhook_configuration(url: str, ca_bundle: str) -> dict[str, Any]:
-    """Return the object that HAMi's chart 2.10.0 installs (templates/scheduler/webhook.yaml), for a loopback URL.
-
-    ``ca_bundle`` is base64 of a PEM text.
-    """
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "webhooks": [
-            {
-                "name": "vgpu.hami.io",
-                "admissionReviewVersions": ["v1beta1"],
-                "clientConfig": {"url": url, "caBundle": ca_bundle},
-                "failurePolicy": "Ignore",
-                "matchPolicy": "Equivalent",
-                "namespaceSelector": {"matchExpressions": [OPT_OUT]},
-                "objectSelector": {"matchExpressions": [OPT_OUT]},
-                "reinvocationPolicy": "Never",
-                "rules": [
-                    {
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "operations": ["CREATE"],
-                        "resources": ["pods"],
-                        "scope": "*",
-                    }
-                ],
-                "sideEffects": "None",
-                "timeoutSeconds": 10,
-            }
-        ],
-    }
-
-
-def _seen_by_kube_scheduler(config: SchedulerConfig) -> tuple[str, ...]:
-    return (config.scheduler_name, *managed_resources(config.devices))
-
-
-async def _ensure(api: Api, path: str, body: dict[str, Any], name: str) -> None:
-    try:
-        await api.create(path, body | {"metadata": {"name": name}})
-    except ApiError as error:
-        if error.code != 409:
-            raise
-        # An API server that outlived an earlier cluster still has the old address and authority.
-        await api.merge_patch(f"{path}/{name}", body)
+def _extender(hami: HamiServer) -> Extender:
+    names = chart.managed_resources(hami.config.devices)
+    return Extender(hami.extender_url, hami.ca_bundle, hami.config.scheduler_name, names)

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from pytest_hami.simulator import predicates
-from pytest_hami.simulator.client import Api, ApiError, Informer
+from pytest_hami.simulator.client import Access, Api, ApiError, Informer
 
 EXTENDER_TIMEOUT = 30.0
 
@@ -55,7 +55,7 @@ class KubeScheduler:
 
     def __init__(
         self,
-        api_url: str,
+        api_url: str | Access,
         *,
         scheduler_name: str,
         extender_url: str | None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Callable, Sequence
 
 import aiohttp
@@ -21,11 +22,13 @@ class NoContainer(LookupError):
 class KubeletServer:
     """Serves ``/exec`` and ``/containerLogs`` for all simulated nodes on one loopback port.
 
-    ``run(namespace, pod, container, argv)`` answers a command and raises NoContainer.
+    ``run(namespace, pod, container, argv)`` answers a command and raises NoContainer. ``identity`` are the paths of
+    certificate and key; without them it speaks plain HTTP, which kube-apiserver does not.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, identity: tuple[str, str] | None = None) -> None:
         self._run = run
+        self._identity = identity
         self._runner: web.AppRunner | None = None
         self.port = 0
 
@@ -36,7 +39,11 @@ class KubeletServer:
         application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._log)
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        context = None
+        if self._identity is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self._identity)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=context)
         await site.start()
         self.port = self._runner.addresses[0][1]
 

@@ -15,7 +15,7 @@ from pytest_hami.kubelet.devices import DeviceBook, TooFewShares
 from pytest_hami.kubelet.plugin import AllocateError, Answer, Plugins, Share
 from pytest_hami.simulator import shell
 from pytest_hami.simulator.allocate import NodeRules, asks_for_cards
-from pytest_hami.simulator.client import Api, ApiError, Informer
+from pytest_hami.simulator.client import Access, Api, ApiError, Informer
 from pytest_hami.simulator.kubelet import KubeletServer, NoContainer
 from pytest_hami.simulator.shell import Output
 
@@ -27,8 +27,17 @@ BASE_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 class NodeAgent:
     """The nodes that it created, their cards, and the pods bound to them."""
 
-    def __init__(self, api_url: str, plugins: Callable[[Api], Plugins], rules: NodeRules) -> None:
-        """``plugins`` makes the device plugins of all nodes, ``rules`` are kubelet's and the containers'."""
+    def __init__(
+        self,
+        api_url: str | Access,
+        plugins: Callable[[Api], Plugins],
+        rules: NodeRules,
+        identity: tuple[str, str] | None = None,
+    ) -> None:
+        """``plugins`` makes the device plugins of all nodes, ``rules`` are kubelet's and the containers'.
+
+        ``identity`` are the paths of the certificate and key of kubelet's server.
+        """
         self._url = api_url
         self._make_plugins = plugins
         self._rules = rules
@@ -39,7 +48,7 @@ class NodeAgent:
         self._ended: set[str] = set()
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kubelet = KubeletServer(self.run)
+        self._kubelet = KubeletServer(self.run, identity)
 
     async def start(self) -> None:
         """Serve as kubelet and watch pods. Raises ApiError."""
@@ -167,6 +176,8 @@ class NodeAgent:
                 **resources, "conditions": [condition],
                 "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": self._kubelet.port}},
+                # Newer API servers then hand websockets on as they are, instead of translating them to SPDY (KEP 4006).
+                "declaredFeatures": ["ExtendWebSocketsToKubelet"],
                 "nodeInfo": {"kubeletVersion": "v1.36.3+simulated", "operatingSystem": "linux", "architecture": "amd64",
                              "containerRuntimeVersion": "none", "kernelVersion": "none", "osImage": "simulated",
                              "machineID": name, "systemUUID": name, "bootID": name, "kubeProxyVersion": ""},

@@ -36,6 +36,13 @@ def test_a_program_takes_the_place_of_its_part_alone() -> None:
     assert real == {"kube-scheduler", "hami-scheduler"}
 
 
+def test_a_real_api_server_has_modelled_controllers_beside_it() -> None:
+    composition = of("etcd", "kube-apiserver")
+    assert composition.played == ("controllers", "hami-scheduler", "kube-scheduler", "node")
+    assert states(composition)["controllers"] == "simulated"
+    assert "controllers" not in states(of("kube-scheduler"))
+
+
 def test_a_part_tells_what_its_programs_said_of_themselves() -> None:
     identified = of("etcd", "kube-apiserver").identified(
         {

@@ -41,12 +41,12 @@ def test_restart(hami, hami_gpu):
 
 @declared("mock-04")
 def test_dies(hami, hami_gpu):
-    os.kill(hami.cluster._hami._process.pid, signal.SIGKILL)
+    os.kill(hami.cluster._real.hami_scheduler._process.pid, signal.SIGKILL)
     hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
 
 @declared("mock-05")
 def test_waits(hami, hami_gpu):
-    print(f"scheduler {hami.cluster._hami._process.pid}", flush=True)
+    print(f"scheduler {hami.cluster._real.hami_scheduler._process.pid}", flush=True)
     import time
     time.sleep(30)
 """

@@ -303,7 +303,7 @@ def test_a_cluster_that_dies_under_xdist_ends_the_run_with_6(pytester: pytest.Py
         + """
 import os, signal
 def kill(hami):
-    os.kill(hami.cluster._process.pid, signal.SIGKILL)
+    os.kill(hami.cluster._simulator.pid, signal.SIGKILL)
 """
     )
     done = pytester.runpytest_subprocess("-p", "no:randomly", "-n", "1", path, timeout=120)

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from pytest_hami.contract.quantities import pod_requests
 from pytest_hami.simulator.certificates import ServerIdentity, loopback_identity
-from pytest_hami.simulator.client import Api, ApiError, Informer
+from pytest_hami.simulator.client import Access, Api, ApiError, Informer
 from pytest_hami.simulator.hami.binding import BindArgs, Binder
 from pytest_hami.simulator.hami.exposition import CollisionError
 from pytest_hami.simulator.hami.recorder import Recorder
@@ -44,7 +44,7 @@ class HamiServer:
     """
 
     def __init__(
-        self, api_url: str, config: SchedulerConfig, rules: Rules | None = None, *, tick: float = 15.0
+        self, api_url: str | Access, config: SchedulerConfig, rules: Rules | None = None, *, tick: float = 15.0
     ) -> None:
         self.config = config
         self.model = HamiScheduler(config, rules)

@@ -1,0 +1,46 @@
+"""The poke: a node that comes and goes, and with it a register run of the HAMi scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_hami.kube.client import KubeClient
+
+DEVICE = '[{{"id":"{uuid}","count":1,"devmem":1,"devcore":100,"type":"NVIDIA poke","mode":"hami-core","health":true}}]'
+
+
+def poke(client: KubeClient, name: str, metrics: Callable[[], str], limit: float) -> str:
+    """Add a tainted node, wait for its series, remove it; return the metrics in which the series were seen.
+
+    They are those of a register run that began after this call, or of a later one. Raises WaitTimeout.
+    Source: HAMi 2.10.0, pkg/scheduler/scheduler.go (register runs on the tick and on Node ADD and DELETE).
+    """
+    from pytest_hami.kube.wait import poll
+
+    uuid = f"GPU-{name}"
+    client.create("Node", _node(name, uuid))
+    try:
+        return poll(
+            lambda: text if uuid in (text := metrics()) else "",
+            timeout=limit,
+            missing=lambda: f"a register run: the series of node {name} in the HAMi scheduler's /metrics",
+        )
+    finally:
+        client.delete("Node", name)
+
+
+def _node(name: str, uuid: str) -> dict[str, Any]:
+    capacity = {"cpu": "1", "memory": "1Gi", "pods": "1", "nvidia.com/gpu": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name},
+            "annotations": {"hami.io/node-nvidia-register": DEVICE.format(uuid=uuid)},
+        },
+        "spec": {"taints": [{"key": "pytest-hami.io/poke", "effect": "NoSchedule"}]},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
