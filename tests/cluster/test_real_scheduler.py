@@ -96,7 +96,7 @@ def test_checks_run_against_it(pytester: pytest.Pytester, binary: Path) -> None:
 def test_one_that_dies_ends_the_run_with_its_last_lines(pytester: pytest.Pytester, binary: Path) -> None:
     done = run(pytester, binary, "-k", "dies", "--hami-timeout-scale=0.2")
     assert done.ret == CLUSTER, "\n".join(done.outlines)
-    assert any("hami-scheduler: ended with exit code -9" in line for line in done.outlines)
+    assert any("hami: the cluster is gone: hami-scheduler: was killed by SIGKILL" in line for line in done.outlines)
 
 
 def test_it_dies_with_a_killed_run(pytester: pytest.Pytester, binary: Path) -> None:

@@ -37,6 +37,26 @@ def programs(directory, *names, mode=0o755):
     return directory
 
 
+def shown_assets(pytester, *arguments):
+    lines = collected(pytester, *arguments).outlines
+    shown = next(line for line in lines if line.startswith("hami: cluster="))
+    return next((part for part in shown.split(", ") if part.startswith("assets=")), "")
+
+
+def test_assets_follow_the_convention_of_envtest(pytester, monkeypatch, tmp_path):
+    own, envtest, typed = (programs(tmp_path / name, "etcd", "kube-apiserver") for name in ("own", "envtest", "typed"))
+    for program in ("etcd", "kube-apiserver"):
+        for directory in (own, envtest, typed):
+            (directory / program).write_text("#!/bin/sh\necho 'etcd Version: 3.0\nKubernetes v1.0'\n")
+    pytester.makeini("[pytest]\nhami_assets = from-ini")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(envtest))
+    assert shown_assets(pytester) == f"assets={envtest} (environment)"
+    monkeypatch.setenv("HAMI_ASSETS", str(own))
+    assert shown_assets(pytester) == f"assets={own} (environment)"
+    assert shown_assets(pytester, f"--hami-assets={typed}") == f"assets={typed} (option)"
+    assert shown_assets(pytester, "--hami-assets=") == "", "an empty option means none"
+
+
 @pytest.mark.parametrize(
     ("there", "mode", "message"),
     [

@@ -190,8 +190,11 @@ def test_the_webhook_is_registered_as_the_chart_does(cluster: Cluster) -> None:
     ("message", "text"),
     [
         ({"op": "dance"}, "unknown operation 'dance'; known are register, restart"),
-        ({"op": "restart", "part": "gpu"}, "expected hami-scheduler or node"),
-        ({"op": "reconfigure", "part": "gpu"}, "expected hami-scheduler or node"),
+        (
+            {"op": "restart", "part": "gpu"},
+            "no simulated part 'gpu' here; expected one of hami-scheduler, kube-apiserver, node",
+        ),
+        ({"op": "reconfigure", "part": "gpu"}, "expected hami-scheduler, kube-scheduler or node"),
         ({"op": "reconfigure", "part": "hami-scheduler", "device_config": {"colour": 1}}, "colour"),
         ({"op": "nodes"}, "argument 'nodes' is missing"),
         ([], "expected a JSON object"),
@@ -212,7 +215,7 @@ def test_commands_that_cannot_be_done_are_answered(message: object, text: str) -
     [
         ({"mutants": ["memory-off-by-two"]}, "unknown mutant 'memory-off-by-two'; expected one such as memory-off"),
         ({"parts": ["apiserver", "gpu"]}, "unknown part 'gpu'"),
-        ({"parts": ["node"]}, "expected either the part apiserver or an api_url"),
+        ({"parts": ["node"]}, "expected either the part apiserver or an api,"),
         ({"release": "new"}, "expected a release such as 2.10.0"),
         ({"device_config": {"colour": 1}}, "colour"),
         ({"scheduler_flags": {"colour": 1}}, "unknown scheduler flag 'colour'"),
