@@ -15,6 +15,7 @@ from pytest_hami.expect.failures import (
     Inconclusive,
     InvalidObservation,
     MissingCapability,
+    NotPromised,
     Verdict,
 )
 from pytest_hami.kube.wait import WaitTimeout
@@ -64,8 +65,12 @@ def judge(
     case = item.stash.setdefault(CASE, {})
     case["seconds"] = case.get("seconds", 0.0) + report.duration
     error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, MissingCapability):
-        outcome, reason, remedy = lack(error.capability)
+    if isinstance(error, MissingCapability | NotPromised):
+        outcome, reason, remedy = (
+            lack(error.capability)
+            if isinstance(error, MissingCapability)
+            else (Outcome.UNSUPPORTED, one_line(error), "face a release that promises it")
+        )
         case |= {"outcome": outcome, "reason": reason, "remedy": remedy}
         report.outcome = "skipped"
         report.longrepr = (str(item.path), item.location[1] or 0, f"{outcome}: {reason}; remedy: {remedy}")

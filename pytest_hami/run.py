@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_hami import __version__, cases, listing
+from pytest_hami import __version__, cases, listing, target
 from pytest_hami.checks import UNSEEN, Outcome
 from pytest_hami.cluster import fleet as fleets
 from pytest_hami.cluster.base import HAMI_PARTS, Cluster, ClusterUnavailable, PartState
-from pytest_hami.cluster.composition import Composition, CompositionRefused
+from pytest_hami.cluster.composition import CompositionRefused
 from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.cluster.programs import identified
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
 from pytest_hami.plugin import EXIT_CLUSTER
-from pytest_hami.settings import Settings, assets_in
+from pytest_hami.settings import Settings
 from pytest_hami.text import one_line
 
 if TYPE_CHECKING:
@@ -58,31 +58,9 @@ def validate(settings: Settings) -> None:
                 f"--hami-mutant: unknown mutant {name!r}; --hami-list-mutants names all {len(known)}"
             )
     try:
-        _composition(settings).require_possible({name: part_of_mutant(name) for name in settings.mutants})
+        target.composition(settings).require_possible({name: part_of_mutant(name) for name in settings.mutants})
     except CompositionRefused as error:
         raise pytest.UsageError(str(error)) from None
-
-
-def _composition(settings: Settings) -> Composition:
-    named = {"hami-scheduler": "scheduler", "device-plugin": "device-plugin", "monitor": "monitor", "nvml": "nvml"}
-    paths = {program: settings[name] for program, name in named.items() if settings[name]}
-    if settings["assets"]:
-        paths |= assets_in(settings["assets"])
-    return Composition.of_paths({program: Path(path).resolve() for program, path in paths.items()})
-
-
-def _cluster(settings: Settings) -> Cluster:
-    release = settings["release"]
-    try:
-        composition = identified(_composition(settings), settings.timeout_scale)
-    except ClusterUnavailable as error:
-        pytest.exit(f"hami: {one_line(error)}", returncode=EXIT_CLUSTER)
-    if composition.hami_scheduler is not None and settings.source("release") == "default":
-        # A release that is known is faced as itself; any other version with the newest expectations.
-        with contextlib.suppress(ExpectationError):
-            load_expectations(composition.hami_scheduler.version)
-            release = composition.hami_scheduler.version
-    return LocalCluster(release, composition, mutants=settings.mutants, timeout_scale=settings.timeout_scale)
 
 
 class Run:
@@ -98,7 +76,14 @@ class Run:
         self.run_id = (worker or {}).get("hami_run_id") or run_id
         self.lost = ""
         self._complaints: list[str] = []
-        self._cluster: Cluster = _cluster(settings)
+        try:
+            composition = identified(target.composition(settings), settings.timeout_scale)
+            self._faced = target.faced(settings, composition)
+        except ClusterUnavailable as error:
+            pytest.exit(f"hami: {one_line(error)}", returncode=EXIT_CLUSTER)
+        self._cluster: Cluster = LocalCluster(
+            str(self._faced.release), composition, mutants=settings.mutants, timeout_scale=settings.timeout_scale
+        )
         self._expectations = load_expectations(self._cluster.release)
         self._fleets: dict[str, fleets.Fleet] = {}
         self._provisioned = False
@@ -113,6 +98,8 @@ class Run:
         self._report: Report | None = None
         self._declared: list[dict[str, Any]] = []
         self._sent_declarations = False
+        self._told: dict[str, str] = {}
+        self._written_told = False
         self._seen_checks: set[str] = set()
         self._last_build = 0.0
         self._observed = 0
@@ -151,7 +138,9 @@ class Run:
             lines.append(f"hami: {what}: a green run proves this suite, not HAMi")
         for part in self._cluster.parts:
             if part.state is PartState.REAL:
-                held = f", held against HAMi {self._cluster.release}" if part.name in HAMI_PARTS else ""
+                held = (
+                    f", held against HAMi {self._faced.release}, {self._faced.why}" if part.name in HAMI_PARTS else ""
+                )
                 lines.append(f"hami: {part.name} is REAL: {part.version}{held}")
         if self._settings.mutants:
             lines.append(f"hami: MUTANTS are on: {', '.join(self._settings.mutants)}")
@@ -166,6 +155,7 @@ class Run:
                 self._cluster.journal.news()
                 self._cluster.provision(self._fleets.values())
                 self._provisioned = True
+                self._told = self._cluster.tells()
         except Exception as error:
             if not _is_loss(error):
                 raise
@@ -252,6 +242,9 @@ class Run:
         record = cases.finished(item, check)
         report.hami_outcome = record["outcome"]  # type: ignore[attr-defined]
         report.hami_case = record  # type: ignore[attr-defined]
+        if self._told:
+            # With pytest-xdist only a worker has a cluster that it can ask.
+            record["told"], self._told = self._told, {}
         if self._is_worker and not self._sent_declarations:
             self._sent_declarations = True
             record["declared"] = self._declared
@@ -261,6 +254,10 @@ class Run:
         for declaration in case.pop("declared", []):
             if declaration["id"] not in self._seen_checks:
                 self._write(declaration)
+        told = case.pop("told", None)
+        if told and not self._written_told:
+            self._written_told = True
+            self._write({"kind": "release-told", **told})
         self._write(case)
         self._observed += Outcome(case["outcome"]) not in UNSEEN
         if time.monotonic() - self._last_build > REBUILD_EVERY:
@@ -304,6 +301,8 @@ class Run:
                 )
                 text = f"{check.id} {check.outcome}{observed}: {check.title}" + (f" ({why})" if why else "")
                 reporter.write_line(one_line(text))
+        if self._report.doubt:
+            reporter.write_line(one_line(self._report.doubt), yellow=True)
         reporter.write_line(self._report.verdict.sentence, bold=True)
         page = self.directory / "index.html"
         start = Path(self._config.invocation_params.dir)
@@ -353,6 +352,7 @@ class Run:
                 {"name": p.name, "state": str(p.state), "version": p.version, "digest": p.digest} for p in cluster.parts
             ],
             "release": cluster.release,
+            "held_against": self._faced.why,
             "fleet": [
                 {
                     "node": cluster.node_name(fleet, node.name),

@@ -92,6 +92,10 @@ class Settings:
         """Return where the value of ``name`` came from."""
         return next(item.source for item in self.items if item.name == name)
 
+    def place(self, name: str) -> str:
+        """Return the option, variable or key that gave the value of ``name``."""
+        return next(item.place for item in self.items if item.name == name)
+
     def require_sound(self, sources: Collection[str] = ("option", "environment", "ini", "default")) -> None:
         """Check the values from these sources. Raises pytest.UsageError (exit code 4) with one line."""
         for declared in DECLARED:

@@ -65,19 +65,28 @@ def test_share_one_gpu(hami, hami_gpus, leaver):
         pytest.param(1, 33, 5406, 0, id="33-of-t4"),
         pytest.param(0, 99, 40_550, 0, id="99-of-a100"),
         pytest.param(0, 100, 40_960, 100, id="100-of-a100"),
-        pytest.param(0, 101, None, None, id="101-denied"),
-        pytest.param(0, 0, 40_960, 0, id="0-is-unset"),
+        pytest.param(0, 101, "percentage-above-100", 0, id="101"),
+        pytest.param(0, 0, "percentage-of-0", 0, id="0"),
     ],
 )
 def test_memory_percentage(hami, hami_nodes, node, percent, memory, cores):
     pin = hami_nodes[node]
-    if memory is None:
-        text = f"invalid nvidia.com/gpumem-percentage value {percent} in container main"
-        hami.denied(f"{text}: must be an integer between 0 and 100", on=pin, percent=percent, code=500)
-        hami.pod(on=pin, percent=100).running(memory=40_960, cores=100)
+    if not isinstance(memory, str):
+        require_share(hami, pin, percent, memory, cores)
         return
-    hami.pod(on=pin, percent=percent).running(memory=memory, cores=cores, cards=[pin.cards[0].uuid])
-    hami.usage(pin.cards[0]).equals(memory=memory, cores=cores, shares=1)
+    with hami.known(memory) as what:
+        if what == "denied":
+            text = f"invalid nvidia.com/gpumem-percentage value {percent} in container main"
+            hami.denied(f"{text}: must be an integer between 0 and 100", on=pin, percent=percent, code=500)
+            hami.pod(on=pin, percent=100).running(memory=40_960, cores=100)
+        else:
+            require_share(hami, pin, percent, {"whole": 40_960, "nothing": 0}[what], cores)
+
+
+def require_share(hami, node, percent, memory, cores):
+    """Assert what a percentage of the one card of a node becomes."""
+    hami.pod(on=node, percent=percent).running(memory=memory, cores=cores, cards=[node.cards[0].uuid])
+    hami.usage(node.cards[0]).equals(memory=memory, cores=cores, shares=1)
 
 
 @check(
@@ -94,7 +103,12 @@ def test_reject_memory(hami, hami_node, where):
     if where == "scaled":
         hami.pod(on=hami_node, memory=40_961).pending("2/2 CardInsufficientMemory").delete()
         hami.configure_node(hami_node, devicememoryscaling=2.0)
-        hami.pod(on=hami_node, memory=40_961).running(memory=40_961)
+        pod = hami.pod(on=hami_node, memory=40_961)
+        with hami.known("register-annotation-changed-alone") as what:
+            if what == "noticed":
+                pod.running(memory=40_961)
+            else:
+                pod.pending("2/2 CardInsufficientMemory")
         return
     pin, nodes = (hami_node, 1) if where == "pinned" else (None, 2)
     hami.pod(on=pin, memory=40_961).pending("2/2 CardInsufficientMemory", nodes=nodes)
@@ -142,6 +156,7 @@ def test_reject_cards(hami, hami_node, where):
     if where == "zero-cards":
         pod = hami.pod(on=hami_node, count=0).running_without_cards(handed_to_hami=True)
         assert pod.stored["spec"]["schedulerName"] == "hami-scheduler"
+        pod.told("FilteringFailed", hami.expected("events-of-zero-cards").value)
         return
     pin, nodes = (hami_node, 1) if where == "pinned" else (None, 2)
     hami.pod(on=pin, count=3, memory=1024).pending("NodeInsufficientDevice", nodes=nodes)

@@ -39,19 +39,23 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
         hami.quota({"limits.nvidia.com/gpumem": "8192"})
     pod = hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25)
     if case == "labels":
-        wrong = metrics.contract_violations(hami.samples(), hami.traits.release)
+        wrong = metrics.contract_violations(metrics.parse(hami_cluster.fresh_metrics()), hami.traits.release)
         require(not wrong, "the promised metric names and label sets", wrong, where="/metrics of the HAMi scheduler")
         wrong = metrics.type_violations(hami_cluster.scheduler_metrics(), hami.traits.release)
         require(not wrong, "a gauge for every name", wrong, where="/metrics of the HAMi scheduler")
         by_uuid = {device.id: device for node in hami.nodes if node.cards for device in hami.registered(node.name)}
-        for sample in hami.samples():
+        samples = hami.samples()
+        usage = metrics.card_usage(samples)
+        for sample in samples:
             labels = dict(sample.labels)
             device = by_uuid.get(labels.get("device_uuid"))
             if device is None or labels.get("node") not in hami.node_names:
                 continue
+            used = usage[(labels["node"], device.id)]
+            cores = device.devcore if hami.traits.total_cores_labelled else used.cores
             promised = {
-                "device_index": str(device.index), "device_type": device.type, "device_cores": str(device.devcore),
-                "device_memory_limit": str(device.devmem),
+                "device_index": str(device.index), "device_type": device.type, "device_cores": str(cores),
+                "device_memory_limit": str(device.devmem), "shared_containers": str(used.shares),
             }  # fmt: skip
             seen = {key: value for key, value in labels.items() if key in promised}
             require_equal({key: promised[key] for key in seen}, seen, f"labels of {sample.name} of card {device.id}")

@@ -56,7 +56,14 @@ def test_type_allow(hami, hami_nodes, words, target):
 @pytest.mark.parametrize("words", ["T4", "H100,L40S", ","], ids=["one-word", "two-words", "only-a-comma"])
 def test_type_mismatch(hami, hami_node, words):
     pod = hami.pod(on=hami_node, memory=1024, annotations={"nvidia.com/use-gputype": words})
-    pod.pending("2/2 CardTypeMismatch")
+    if words.strip(","):
+        pod.pending("2/2 CardTypeMismatch")
+    else:
+        with hami.known("type-list-of-a-comma") as what:
+            if what == "refused":
+                pod.pending("2/2 CardTypeMismatch")
+            else:
+                pod.running(memory=1024)
     hami.pod(on=hami_node, memory=1024, annotations={"nvidia.com/use-gputype": f"{words},A100"}).running(memory=1024)
 
 
@@ -104,7 +111,12 @@ def test_uuid_allow(hami, hami_nodes, case):
         reason = "1/2 AllocatedCardsInsufficientRequest, 1/2 CardUuidMismatch"
         hami.pod(on=node, count=2, memory=1024, annotations={key: first.uuid}).pending(reason)
     elif case == "blanks":
-        hami.pod(on=node, memory=1024, annotations={key: f" {first.uuid} , GPU-0 "}).running(cards=[first.uuid])
+        pod = hami.pod(on=node, memory=1024, annotations={key: f" {first.uuid} , GPU-0 "})
+        with hami.known("blanks-in-uuid-lists") as what:
+            if what == "trimmed":
+                pod.running(cards=[first.uuid])
+            else:
+                pod.pending("2/2 CardUuidMismatch")
     elif case == "unknown":
         for near in (first.uuid.lower(), first.uuid[:-1]):
             hami.pod(on=node, memory=1024, annotations={key: near}).pending("2/2 CardUuidMismatch")
@@ -129,15 +141,26 @@ def test_uuid_allow(hami, hami_nodes, case):
     needs=NEEDS,
     jq=ALLOCATIONS,
 )
-@pytest.mark.parametrize("case", ["first", "second", "both"])
+@pytest.mark.parametrize("case", ["first", "second", "both", "blanks"])
 def test_uuid_deny(hami, hami_node, case):
     first, second = hami_node.cards
     key = "nvidia.com/nouse-gpuuuid"
+    if case == "blanks":
+        # On idle cards the second one is taken where nothing forbids it.
+        pod = hami.pod(on=hami_node, memory=1024, annotations={key: f"GPU-0 , {second.uuid} "})
+        with hami.known("blanks-in-uuid-lists") as what:
+            pod.running(cards=[first.uuid if what == "trimmed" else second.uuid])
+        return
     if case == "both":
-        pod = hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid}, {second.uuid}"})
+        pod = hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid},{second.uuid}"})
         pod.pending("2/2 CardUuidMismatch")
         both = {key: first.uuid, "nvidia.com/use-gpuuuid": first.uuid}
-        hami.pod(on=hami_node, memory=1024, annotations=both).pending("2/2 CardUuidMismatch")
+        pod = hami.pod(on=hami_node, memory=1024, annotations=both)
+        with hami.known("uuid-both-used-and-refused") as what:
+            if what == "refused":
+                pod.pending("2/2 CardUuidMismatch")
+            else:
+                pod.running(cards=[first.uuid])
         hami.pod(on=hami_node, memory=1024, annotations={key: f"{first.uuid[:-1]},GPU-0,GPU-"}).running(memory=1024)
         return
     denied, left = (first, second) if case == "first" else (second, first)

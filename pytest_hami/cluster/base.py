@@ -151,6 +151,21 @@ class Cluster(ABC):
         """Return the HAMi scheduler's metrics after a register run that began after this call."""
         return self.poke()
 
+    def tells(self) -> dict[str, str]:
+        """Return what a running HAMi scheduler tells of its version: ``build_info``, and ``metrics``, the recorded release
+        that has its series; empty texts where it does not tell.
+        """
+        from pytest_hami.contract import metrics
+        from pytest_hami.kube.errors import HostileInput
+
+        try:
+            samples = metrics.parse(self.scheduler_metrics())
+        except (metrics.MetricsError, HostileInput):
+            # What is wrong with them is for the checks to say.
+            samples = ()
+        built = (dict(s.labels).get("version", "") for s in samples if s.name == metrics.BUILD_INFO)
+        return {"build_info": next(built, ""), "metrics": str(metrics.release_of(samples) or "")}
+
     @property
     def hami_version(self) -> str:
         """The version that the HAMi scheduler should state: that of a real one, the played release of a simulated one."""

@@ -46,3 +46,9 @@ def _version(name: str, path: Path, scale: float) -> str:
     argument, pattern = STATES[name]
     found = re.search(pattern, output_of([str(path), argument], VERSION_LIMIT * max(scale, 1.0)), re.MULTILINE)
     return found[1] if found else "unknown"
+
+
+def scheduler_flags(path: Path, scale: float) -> frozenset[str]:
+    """Return the names of a HAMi scheduler's command-line flags, without dashes. Raises ClusterUnavailable."""
+    text = output_of([str(path), "--help"], VERSION_LIMIT * max(scale, 1.0))
+    return frozenset(re.findall(r"^\s+(?:-\w, )?--([\w-]+)", text, re.MULTILINE))

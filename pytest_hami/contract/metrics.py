@@ -305,6 +305,21 @@ def contract_violations(samples: Iterable[Sample], release: Release) -> list[str
     return sorted(wrong)
 
 
+def release_of(samples: Iterable[Sample]) -> Release | None:
+    """Return the recorded release whose names and labels these series have, None where they could be of any.
+
+    >>> release_of(parse('nodeGPUOverview{nodeid="n"} 0\\n'))
+    Release(major=2, minor=8, patch=3)
+    """
+    seen = {sample.name: {name for name, _ in sample.labels} for sample in samples}
+    # Only the labels of these two tell 2.9 and 2.10 apart on a page without quotas.
+    telling = seen.keys() & {MEMORY_RATIO, OVERVIEW}
+    if not telling:
+        return Release(2, 8, 3) if seen.keys() & _NEW_NAMES.keys() else None
+    releases = (Release(2, 10, 0), Release(2, 9, 0))
+    return next((r for r in releases if all(seen[name] == label_sets(r)[name] for name in telling)), None)
+
+
 def _prefixes(release: Release) -> tuple[str, ...]:
     return ("hami_",) if release >= _SINCE_2_9 else ("hami_", "GPUDevice", "nodeGPU", "vGPU", "Quota")
 

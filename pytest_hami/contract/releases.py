@@ -6,6 +6,7 @@ Source: recordings of the schedulers of 2.8.3, 2.9.0 and 2.10.0 with the same in
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 NEWEST = "2.10.0"
@@ -40,6 +41,64 @@ class Release:
         return f"{self.major}.{self.minor}.{self.patch}"
 
 
+RECORDED = (Release(2, 8, 3), Release(2, 9, 0), Release(2, 10, 0))
+# A build without link flags calls itself v0.0.0-master (pkg/version/version.go).
+_UNSTATED = Release(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Faced:
+    """The recorded release that a HAMi is held against, and why that one, in words that follow its name."""
+
+    release: Release
+    why: str
+
+
+def is_stated(text: str) -> bool:
+    """Return whether a version that a program states is one: a build without link flags is 0.0.0-master."""
+    try:
+        return Release.parse(text) != _UNSTATED
+    except ReleaseError:
+        return False
+
+
+def faced(stated: str, flags: Collection[str]) -> Faced:
+    """Return the release to hold a scheduler against, from the version that it states and its command-line flags.
+
+    One that is not recorded is held against the newest release before it, a newer one so against the newest of all. The
+    flags, named without dashes, tell the family of a build that states no version.
+
+    >>> faced("2.9.0", ())
+    Faced(release=Release(major=2, minor=9, patch=0), why='which it states to be')
+    >>> faced("2.11.1", ()).why
+    'the newest recorded release: 2.11.1 is newer'
+    """
+    if not is_stated(stated):
+        return _faced_by_flags(stated, flags)
+    version = Release.parse(stated)
+    if version in RECORDED:
+        exact = stated.removeprefix("v") == str(version)
+        return Faced(version, "which it states to be" if exact else f"the recorded release of {stated}")
+    if version > RECORDED[-1]:
+        return Faced(RECORDED[-1], f"the newest recorded release: {stated} is newer")
+    before = [release for release in RECORDED if release < version]
+    if before:
+        return Faced(before[-1], f"the newest recorded release before {stated}")
+    return Faced(RECORDED[0], f"the oldest recorded release: {stated} is older")
+
+
+def _faced_by_flags(stated: str, flags: Collection[str]) -> Faced:
+    unsaid = f"by its flags: it calls itself {stated}"
+    if not flags:
+        return Faced(RECORDED[-1], f"the newest recorded release: it calls itself {stated}")
+    # cmd/scheduler/main.go: 2.9.0 brought legacy-metrics, 2.10.0 took default-mem away.
+    if "legacy-metrics" not in flags:
+        return Faced(Release(2, 8, 3), unsaid)
+    if "default-mem" in flags:
+        return Faced(Release(2, 9, 0), unsaid)
+    return Faced(RECORDED[-1], f"{unsaid}, and nothing tells it from a newer one")
+
+
 @dataclass(frozen=True)
 class Traits:
     """What differs between releases on the NVIDIA path; each trait was seen in all three recorded releases.
@@ -59,9 +118,9 @@ class Traits:
     ``scoring_weights``, ``cordon``: the annotations device-scoring-weights and device-cordon are known.
     ``register_change_noticed``: a register annotation that changes alone is read again.
     ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
-    ``quota_counts_every_card``: at admission a quota counts containers with several cards, too.
+    ``quota_per_card``: at admission a quota counts containers with several cards, too.
     ``quota_limit_metric``: there is a metric for quota limits.
-    ``whole_cores_in_labels``: a metric's label ``device_cores`` is what the card has, not what is in use.
+    ``total_cores_labelled``: a metric's label ``device_cores`` is what the card has, not what is in use.
     ``handshake_stamped``: the scheduler stamps ``hami.io/node-handshake`` on a node with healthy cards.
     ``binds_from_own_cache``: bind looks the pod up in the scheduler's own cache, which may be behind.
     ``metrics_bear_node_deletion``: reading the metrics while a node is deleted is harmless (before: the process may die
@@ -88,9 +147,9 @@ class Traits:
     cordon: bool = False
     register_change_noticed: bool = False
     lock_contention_suffix: bool = False
-    quota_counts_every_card: bool = False
+    quota_per_card: bool = False
     quota_limit_metric: bool = False
-    whole_cores_in_labels: bool = False
+    total_cores_labelled: bool = False
     handshake_stamped: bool = False
     binds_from_own_cache: bool = False
     metrics_bear_node_deletion: bool = False
@@ -120,9 +179,9 @@ def traits(release: Release) -> Traits:
         cordon=since_2100,
         register_change_noticed=since_2100,
         lock_contention_suffix=since_2100,
-        quota_counts_every_card=since_2100,
+        quota_per_card=since_2100,
         quota_limit_metric=since_2100,
-        whole_cores_in_labels=since_2100,
+        total_cores_labelled=since_2100,
         handshake_stamped=since_290,
         binds_from_own_cache=since_290,
         metrics_bear_node_deletion=since_2100,

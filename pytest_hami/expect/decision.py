@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytest_hami.contract import allocation
-from pytest_hami.contract.reasons import ReasonError, parse_failed_scheduling
+from pytest_hami.contract.events import FilterFailed, NoAvailableNode, parse_event
+from pytest_hami.contract.reasons import UNFIT, ReasonError, parse_failed_scheduling
 from pytest_hami.expect import observe
 from pytest_hami.expect.failures import require_equal
 
@@ -35,8 +36,10 @@ class Decision:
         require_equal({"decision": expected}, {"decision": str(self)}, where)
 
 
-def of_pod(pod: Mapping[str, Any]) -> Decision | None:
+def of_pod(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Decision | None:
     """Return the decision that a pod shows, None while there is none.
+
+    Releases before 2.10 tell the reasons in ``events`` only, without the number of cards: they follow ``NodeUnfitPod``.
 
     >>> notes = {"hami.io/vgpu-devices-allocated": "GPU-a,NVIDIA,4096,25:;;"}
     >>> str(of_pod({"metadata": {"annotations": notes}, "spec": {"nodeName": "w1"}}))
@@ -51,13 +54,24 @@ def of_pod(pod: Mapping[str, Any]) -> Decision | None:
         return None
     reason, message = refused
     if reason == "Unschedulable":
-        return Decision("refused", _told_by_hami(message))
+        return _refusal(_told_by_hami(message), events)
     return None if _PASSING.match(message) else Decision("failed", message)
 
 
 def of_denial(message: str) -> Decision:
     """Return the decision in an error of the API server that a webhook caused."""
     return Decision("denied", message.partition(" denied the request: ")[2] or message)
+
+
+def _refusal(told: str, events: Iterable[Mapping[str, Any]]) -> Decision | None:
+    if told != UNFIT:
+        return Decision("refused", told)
+    parsed = [parse_event("FilteringFailed", text) for text in observe.with_reason(events, "FilteringFailed")]
+    if not any(isinstance(event, NoAvailableNode) for event in parsed):
+        # The closing event of the attempt is behind the condition.
+        return None
+    named = sorted({event.reason for event in parsed if isinstance(event, FilterFailed)})
+    return Decision("refused", f"{told}: {', '.join(named)}" if named else told)
 
 
 def _entries(text: str | None) -> str:

@@ -15,12 +15,16 @@ class ExpectationError(LookupError):
 
 @dataclass(frozen=True)
 class Expectation:
-    """``value`` is what the release does. A deviation also says what is documented, and where it is reported."""
+    """``value`` is what the release does. A deviation also says what is documented, and where it is reported.
+
+    ``unsupported`` says why the release cannot be asked at all: it does not promise this.
+    """
 
     name: str
-    value: Any
+    value: Any = None
     documented: str = ""
     reference: str = ""
+    unsupported: str = ""
 
     @property
     def is_deviation(self) -> bool:
@@ -37,13 +41,16 @@ def load(release: str) -> dict[str, Expectation]:
     except FileNotFoundError as error:
         raise ExpectationError(str(error)) from None
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(document, dict) or not document:
+        raise ExpectationError(f"{path.name}: expected a map of expectations by name")
     result = {}
     for name, raw in document.items():
-        if not isinstance(raw, dict) or "value" not in raw or set(raw) - {"value", "documented", "reference"}:
+        known = isinstance(raw, dict) and set(raw) <= {"value", "documented", "reference", "unsupported"}
+        if not known or ("value" in raw) == ("unsupported" in raw):
             raise ExpectationError(
-                f"{path.name}: {name}: expected value, and documented with reference for a deviation"
+                f"{path.name}: {name}: expected value, with documented and reference for a deviation, or unsupported"
             )
         if bool(raw.get("documented")) != bool(raw.get("reference")):
             raise ExpectationError(f"{path.name}: {name}: a deviation needs documented and reference, both")
-        result[name] = Expectation(name, raw["value"], raw.get("documented", ""), raw.get("reference", ""))
+        result[name] = Expectation(name, **raw)
     return result

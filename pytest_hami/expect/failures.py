@@ -59,6 +59,10 @@ class MissingCapability(Exception):
         self.capability = capability
 
 
+class NotPromised(Exception):
+    """A check asks for what the release under test does not promise: outcome ``unsupported``. The text says why."""
+
+
 class Verdict(Exception):
     """Base of everything that ends a check with a typed failure."""
 

@@ -21,6 +21,7 @@ from pytest_hami.expect.failures import (
     Failure,
     InvalidObservation,
     MissingCapability,
+    NotPromised,
     require,
     require_equal,
 )
@@ -290,10 +291,16 @@ class Hami:
             raise MissingCapability(capability)
 
     def expected(self, name: str) -> Expectation:
-        """Return what this release is expected to do. Raises ExpectationError for an unknown name."""
+        """Return what this release is expected to do. Raises ExpectationError for an unknown name.
+
+        Raises NotPromised, which ends the case as ``unsupported``, where the release makes no such promise.
+        """
         if name not in self._expectations:
             raise ExpectationError(f"no expectation {name!r} for HAMi {self.cluster.release}")
-        return self._expectations[name]
+        found = self._expectations[name]
+        if found.unsupported:
+            raise NotPromised(f"HAMi {self.cluster.release}: {found.unsupported}")
+        return found
 
     @contextmanager
     def known(self, name: str) -> Iterator[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami.contract.allocation import DeviceShare
-from pytest_hami.contract.reasons import ReasonError, parse_failed_scheduling
+from pytest_hami.contract.reasons import UNFIT, ReasonError, parse_failed_scheduling
 from pytest_hami.expect import baseline, decision, observe
 from pytest_hami.expect.accounting import Use, pod_use
 from pytest_hami.expect.decision import Decision
@@ -131,13 +132,33 @@ class Pod:
         self._hami.ledger.require_accounting(f"while {self.name} runs without cards")
         return self
 
+    def told(self, reason: str, texts: Sequence[str]) -> None:
+        """Assert that the events of this pod with a reason say exactly ``texts``. Raises ClaimFailed."""
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        def seen() -> list[str]:
+            return sorted(observe.with_reason(self.events, reason))
+
+        # An event is written behind what it tells of.
+        with suppress(WaitTimeout):
+            wait_until(
+                self._hami.journal,
+                lambda: seen() == sorted(texts),
+                timeout=self._hami.timing.settle,
+                missing=lambda: f"events {reason}",
+            )
+        require(
+            seen() == sorted(texts), f"events {reason} {sorted(texts)}", seen(), where=repr(self),
+            events=event_rows(self.events),
+        )  # fmt: skip
+
     def decided(self) -> Decision:
         """Wait for the first decision about this pod, and until its node has dealt with it. Raises ClaimFailed.
 
         Nothing of a baseline is asserted: what the pod holds must be told to the ledger by ``use``.
         """
-        self._wait(lambda: decision.of_pod(self.current or {}), "a decision", self._hami.timing.place)
-        found = decision.of_pod(self.current or {})
+        self._wait(lambda: decision.of_pod(self.current or {}, self.events), "a decision", self._hami.timing.place)
+        found = decision.of_pod(self.current or {}, self.events)
         assert found is not None
         if self._bound():
             self._wait(
@@ -171,7 +192,7 @@ class Pod:
         # What kube-scheduler says of nodes that it did not even offer to HAMi.
         told = [entry for entry in seen.reasons if not entry[1].startswith("node(s) ")]
         # Before 2.10 a node's own reason reaches the events of HAMi only.
-        text = reason if self._hami.traits.detailed_reasons else "NodeUnfitPod"
+        text = reason if self._hami.traits.detailed_reasons else UNFIT
         require(
             told == [(nodes, text)], f"{nodes} node(s) with {text}", refused[1], where=f"{self!r} condition PodScheduled",
             timeline=self.timeline(), events=event_rows(self.events),

@@ -51,6 +51,11 @@ def _head(report: Report) -> str:
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in report.counts.items())
     lines += [f"**HAMi {escape_markdown(report.started.get('release', '?'))}** · {counts}", "", f"Parts: {parts}", ""]
+    if report.expectations["why"]:
+        held = f"Held against HAMi {report.expectations['release']}, {report.expectations['why']}."
+        lines += [escape_markdown(held), ""]
+    if report.doubt:
+        lines += [f"> ⚠️ {escape_markdown(report.doubt)}", ""]
     return "\n".join(lines) + "\n"
 
 

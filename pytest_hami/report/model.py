@@ -78,6 +78,23 @@ class Report:
     started: Mapping[str, Any]
     finished: Mapping[str, Any] | None
     checks: tuple[CheckResult, ...]
+    told: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def expectations(self) -> dict[str, str]:
+        """The recorded release that HAMi was held against, why, and what HAMi told of its version while it ran."""
+        return {
+            "release": str(self.started.get("release", "")), "why": str(self.started.get("held_against", "")),
+            "build_info": self.told.get("build_info", ""), "metrics": self.told.get("metrics", ""),
+        }  # fmt: skip
+
+    @property
+    def doubt(self) -> str:
+        """Why the release that HAMi was held against may be the wrong one; empty when nothing speaks against it."""
+        release, metrics = self.expectations["release"], self.expectations["metrics"]
+        if not metrics or metrics == release:
+            return ""
+        return f"HAMi was held against {release}, and its metrics are those of {metrics}: see --hami-release."
 
     @property
     def complete(self) -> bool:
@@ -163,6 +180,7 @@ class Report:
             "lane": started.get("lane", ""),
             "parts": started.get("parts", []),
             "release": started.get("release", ""),
+            "expectations": self.expectations,
             "versions": {"suite": (started.get("suite") or {}).get("version"), "python": started.get("python")}
             | {part["name"]: part["version"] for part in started.get("parts", []) if part.get("version")},
             "fleet": started.get("fleet", []),
@@ -202,6 +220,7 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
     """Return the report of an event stream; unknown kinds are passed over."""
     started: Mapping[str, Any] = UNKNOWN
     finished: Mapping[str, Any] | None = None
+    told: Mapping[str, str] = {}
     declared: dict[str, Mapping[str, Any]] = {}
     cases: dict[str, dict[str, Case]] = {}
     for event in events:
@@ -210,6 +229,8 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
             started = {**UNKNOWN, **event}
         elif kind == "run-finished":
             finished = event
+        elif kind == "release-told":
+            told = {str(key): str(value) for key, value in event.items()}
         elif kind == "check-declared":
             declared.setdefault(str(event.get("id", "")), event)
         elif kind == "case-finished":
@@ -235,7 +256,7 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Report:
                 cases=tuple(found[nodeid] for nodeid in sorted(found)),
             )
         )  # fmt: skip
-    return Report(started, finished, tuple(results))
+    return Report(started, finished, tuple(results), told)
 
 
 def _number(value: object) -> float:

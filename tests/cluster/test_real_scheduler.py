@@ -83,7 +83,7 @@ def test_checks_run_against_it(pytester: pytest.Pytester, binary: Path) -> None:
     done.assert_outcomes(passed=3, deselected=2)
     done.stdout.fnmatch_lines(
         ["hami: parts: apiserver simulated, kube-scheduler simulated, hami-scheduler real, node simulated",
-         "hami: hami-scheduler is REAL: 2.10.0, held against HAMi 2.10.0"]
+         "hami: hami-scheduler is REAL: 2.10.0, held against HAMi 2.10.0, which it states to be"]
     )  # fmt: skip
     report = json.loads((pytester.path / "hami-report" / "report.json").read_text())
     assert (report["proves"], report["lane"]) == ("hami", "process")

@@ -119,6 +119,18 @@ def test_a_limit_that_is_no_number_is_a_typed_error() -> None:
         metrics.quota_limits(samples, traits(Release(2, 9, 0)))
 
 
+def test_the_release_that_series_are_of() -> None:
+    of_2_9 = EXPOSITION.replace("device_memory_limit=", 'shared_containers="0",device_memory_limit=').replace(
+        f"hami_node_gpu_memory_allocated_ratio{{{CARD}", 'hami_node_gpu_memory_allocated_ratio{device_index="1",'
+        'device_uuid="GPU-B",node="n1"')  # fmt: skip
+    assert metrics.release_of(metrics.parse(EXPOSITION)) == NEWEST
+    assert metrics.release_of(metrics.parse(of_2_9)) == Release(2, 9, 0)
+    assert metrics.release_of(metrics.parse(OLD)) == Release(2, 8, 3)
+    assert metrics.release_of(metrics.parse(EXPOSITION + OLD)) == NEWEST
+    assert metrics.release_of(metrics.parse(EXPOSITION.replace("device_memory_limit=", "more="))) is None
+    assert metrics.release_of(metrics.parse('hami_build_info{version="v0.0.0-master"} 1\n')) is None
+
+
 def test_an_incomplete_card_is_left_out() -> None:
     samples = [sample for sample in metrics.parse(EXPOSITION) if sample.name != metrics.SHARES]
     assert metrics.card_usage(samples) == {}
