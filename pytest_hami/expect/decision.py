@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_hami.contract import allocation
 from pytest_hami.contract.events import FilterFailed, NoAvailableNode, parse_event
-from pytest_hami.contract.reasons import UNFIT, ReasonError, parse_failed_scheduling
+from pytest_hami.contract.reasons import Reason, ReasonError, parse_failed_scheduling
 from pytest_hami.expect import observe
 from pytest_hami.expect.failures import require_equal
 
@@ -64,7 +64,7 @@ def of_denial(message: str) -> Decision:
 
 
 def _refusal(told: str, events: Iterable[Mapping[str, Any]]) -> Decision | None:
-    if told != UNFIT:
+    if told != Reason.NODE_UNFIT:
         return Decision("refused", told)
     parsed = [parse_event("FilteringFailed", text) for text in observe.with_reason(events, "FilteringFailed")]
     if not any(isinstance(event, NoAvailableNode) for event in parsed):

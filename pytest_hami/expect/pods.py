@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami.contract.allocation import DeviceShare
-from pytest_hami.contract.reasons import UNFIT, ReasonError, parse_failed_scheduling
+from pytest_hami.contract.reasons import Reason, ReasonError, parse_failed_scheduling
 from pytest_hami.expect import baseline, decision, observe
 from pytest_hami.expect.accounting import Use, pod_use
 from pytest_hami.expect.decision import Decision
@@ -192,7 +192,7 @@ class Pod:
         # What kube-scheduler says of nodes that it did not even offer to HAMi.
         told = [entry for entry in seen.reasons if not entry[1].startswith("node(s) ")]
         # Before 2.10 a node's own reason reaches the events of HAMi only.
-        text = reason if self._hami.traits.detailed_reasons else UNFIT
+        text = reason if self._hami.traits.detailed_reasons else Reason.NODE_UNFIT
         require(
             told == [(nodes, text)], f"{nodes} node(s) with {text}", refused[1], where=f"{self!r} condition PodScheduled",
             timeline=self.timeline(), events=event_rows(self.events),
