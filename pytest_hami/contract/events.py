@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -124,8 +125,14 @@ def no_available_node(count: int) -> str:
 
 def filter_succeeded(node: str, not_fit: int, scores: Sequence[tuple[str, float]]) -> str:
     """Return the text of a choice; ``scores`` in HAMi's order, the chosen node last."""
-    listed = ",".join(f"{name}:{score:.2f}" for name, score in scores)
+    listed = ",".join(f"{name}:{_score(score)}" for name, score in scores)
     return f"find fit node({node}), {not_fit} nodes not fit, {len(scores)} nodes fit({listed})"
+
+
+def _score(score: float) -> str:
+    if math.isfinite(score):
+        return f"{score:.2f}"
+    return "NaN" if math.isnan(score) else f"{'+' if score > 0 else '-'}Inf"
 
 
 def bind_succeeded(node: str, namespace: str, pod: str) -> str:

@@ -72,20 +72,31 @@ LABELS_2_8: dict[str, frozenset[str]] = {
     BUILD_INFO: LABELS_2_10[BUILD_INFO],
 }
 _SINCE_2_9 = Release(2, 9, 0)
-# What 2.8 calls the series and labels of later releases (2.9.0 renamed them).
-_NAMES_2_8 = {
+# What 2.8 calls the series of later releases, and what became of its labels (2.9.0 renamed both).
+OLD_NAMES: Mapping[str, str] = {
     MEMORY_LIMIT: "GPUDeviceMemoryLimit", CORE_LIMIT: "GPUDeviceCoreLimit", MEMORY: "GPUDeviceMemoryAllocated",
     SHARES: "GPUDeviceSharedNum", CORES: "GPUDeviceCoreAllocated", OVERVIEW: "nodeGPUOverview",
     MEMORY_RATIO: "nodeGPUMemoryPercentage", VGPU_MEMORY: "vGPUMemoryAllocated", VGPU_CORES: "vGPUCoreAllocated",
     QUOTA_USED: "QuotaUsed",
 }  # fmt: skip
-_NEW_NAMES = {old: new for new, old in _NAMES_2_8.items()}
+_NEW_NAMES = {old: new for new, old in OLD_NAMES.items()}
 _NEW_LABELS = {
     "nodeid": "node", "nodename": "node", "deviceuuid": "device_uuid", "deviceidx": "device_index",
     "devicecores": "device_cores", "devicememorylimit": "device_memory_limit", "devicetype": "device_type",
     "sharedcontainers": "shared_containers", "podnamespace": "namespace", "podname": "pod",
     "containeridx": "container_index", "quotanamespace": "namespace", "quotaName": "quota_name",
 }  # fmt: skip
+_TYPED = frozenset(OLD_NAMES[name] for name in (MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES))
+# What ``--legacy-metrics=true`` adds.
+LEGACY_2_9: dict[str, frozenset[str]] = {
+    name: labels | {"devicetype"} if name in _TYPED else labels
+    for name, labels in LABELS_2_8.items()
+    if name != BUILD_INFO
+}
+LEGACY_2_10: dict[str, frozenset[str]] = {
+    **LEGACY_2_9,
+    OLD_NAMES[OVERVIEW]: LEGACY_2_9[OLD_NAMES[OVERVIEW]] - {"sharedcontainers"},
+}
 _HOST = frozenset({"node", "device_uuid", "device_index", "device_type", "zone"})
 _CONTAINER = frozenset({"namespace", "pod", "container", "vdevice_index", "device_uuid", "zone"})
 # What vGPUmonitor exports on each node, without the legacy names (cmd/vGPUmonitor/metrics.go).
@@ -156,7 +167,7 @@ def read(text: str, names: Collection[str], release: Release) -> tuple[Sample, .
     """
     if release >= _SINCE_2_9:
         return parse(text, names)
-    return tuple(map(_renamed, parse(text, {_NAMES_2_8.get(name, name) for name in names})))
+    return tuple(map(_renamed, parse(text, {OLD_NAMES.get(name, name) for name in names})))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -184,11 +195,24 @@ def _samples(text: str) -> tuple[Sample, ...]:
         raise MetricsError(f"not an exposition of metrics: {str(error)[:200]}") from None
 
 
-def label_sets(release: Release) -> dict[str, frozenset[str]]:
-    """Return the exact label names of every series of the scheduler in a release, ``zone`` included."""
-    if release >= Release(2, 10, 0):
-        return LABELS_2_10
-    return LABELS_2_9 if release >= _SINCE_2_9 else LABELS_2_8
+def label_sets(release: Release, legacy: bool = False) -> dict[str, frozenset[str]]:
+    """Return the exact label names of every series of the scheduler in a release, ``zone`` included.
+
+    ``legacy`` adds the series that the flag ``--legacy-metrics`` adds.
+    """
+    if release < _SINCE_2_9:
+        return LABELS_2_8
+    labels, old = (LABELS_2_10, LEGACY_2_10) if release >= Release(2, 10, 0) else (LABELS_2_9, LEGACY_2_9)
+    return {**labels, **old} if legacy else labels
+
+
+def later_label(label: str) -> str:
+    """Return the name that a label of 2.8 has in later releases.
+
+    >>> later_label("nodename"), later_label("deviceuuid"), later_label("limit")
+    ('node', 'device_uuid', 'limit')
+    """
+    return _NEW_LABELS.get(label, label)
 
 
 def _whole(sample: Sample) -> int:
@@ -292,7 +316,7 @@ def contract_violations(samples: Iterable[Sample], release: Release) -> list[str
     promised = label_sets(release)
     seen = tuple(samples)
     wrong = _label_violations(seen, promised, _prefixes(release))
-    needed = _CARD_SERIES if release >= _SINCE_2_9 else tuple(_NAMES_2_8[name] for name in _CARD_SERIES)
+    needed = _CARD_SERIES if release >= _SINCE_2_9 else tuple(OLD_NAMES[name] for name in _CARD_SERIES)
     cards: dict[tuple[str, str], set[str]] = {}
     for sample in seen:
         if sample.name in needed:

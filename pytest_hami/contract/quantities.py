@@ -5,11 +5,14 @@ Source: HAMi 2.10.0, pkg/device/nvidia/device.go (GenerateResourceRequests), pkg
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
+
+from pytest_hami.contract.releases import NEWEST, Release, Traits, traits
 
 UNSET_PERCENT = 101
 INT32_MAX = (1 << 31) - 1
@@ -47,6 +50,17 @@ def exact_quantity(value: str | int) -> Decimal | None:
         return None
     number, suffix = match.groups()
     return Decimal(number) * (_SUFFIXES[suffix] if suffix in _SUFFIXES else Decimal(f"1{suffix}"))
+
+
+def quantity_value(value: str | int) -> int:
+    """Return a quantity as a whole 64-bit number, rounded up and cut to the nearest there is, as Quantity.Value does.
+
+    >>> quantity_value("0.5"), quantity_value("1500m"), quantity_value("-0.5"), quantity_value("1e30") == (1 << 63) - 1
+    (1, 2, 0, True)
+    """
+    exact = exact_quantity(value)
+    whole = 0 if exact is None else math.ceil(exact)
+    return max(min(whole, (1 << 63) - 1), -(1 << 63))
 
 
 def to_int32(value: int) -> int:
@@ -131,17 +145,20 @@ class ContainerRequest:
         >>> ContainerRequest(1, 0, 33, 0).memory_on(24564)
         8106
         """
-        if self.memory > 0 or self.percent == UNSET_PERCENT:
-            return self.memory
+        if self.memory != 0 or self.percent == UNSET_PERCENT:
+            return max(self.memory, 0)
         product = to_int32(total * self.percent)
         return -(-product // 100) if product < 0 else product // 100
 
 
-def container_request(container: Mapping[str, Any], config: DeviceConfig) -> ContainerRequest | None:
-    """Return the request of a container, None when HAMi 2.10.0 sees none.
+def container_request(
+    container: Mapping[str, Any], config: DeviceConfig, of: Traits | None = None
+) -> ContainerRequest | None:
+    """Return the request of a container, None when a HAMi with these traits (default: the newest) sees none.
 
-    A memory value outside int32 voids the whole request; HAMi only logs it.
+    A memory value outside int32 voids the whole request since 2.10.0, and is cut to 32 bits before; HAMi only logs it.
     """
+    of = of or traits(Release.parse(NEWEST))
     resources = container.get("resources") or {}
 
     def value(name: str) -> int | None:
@@ -160,13 +177,16 @@ def container_request(container: Mapping[str, Any], config: DeviceConfig) -> Con
     memory = 0
     if present(config.memory_name):
         asked = value(config.memory_name)
-        if asked is None or asked < 0 or asked > INT32_MAX // max(config.memory_factor, 1):
+        factor = max(config.memory_factor, 1)
+        if of.bad_memory_voids_request and (asked is None or asked < 0 or asked > INT32_MAX // factor):
             return None
-        memory = asked * max(config.memory_factor, 1)
+        memory = (asked or 0) * factor
     percent = UNSET_PERCENT
     asked_percent = value(config.percentage_name)
-    if asked_percent is not None and asked_percent > 0:
-        percent = min(asked_percent, 100)
+    if asked_percent is not None:
+        percent = to_int32(asked_percent)
+        if of.percentage_clamped:
+            percent = min(asked_percent, 100) if asked_percent > 0 else UNSET_PERCENT
     if percent == UNSET_PERCENT and memory == 0:
         if config.default_memory:
             memory = config.default_memory
@@ -176,14 +196,19 @@ def container_request(container: Mapping[str, Any], config: DeviceConfig) -> Con
     asked_cores = value(config.cores_name)
     if asked_cores is not None:
         cores = to_int32(asked_cores)
-    return ContainerRequest(count, memory, percent, cores)
+    return ContainerRequest(count, to_int32(memory), percent, cores)
 
 
-def pod_requests(pod: Mapping[str, Any], config: DeviceConfig) -> tuple[tuple[str, bool, ContainerRequest | None], ...]:
-    """Return ``(container, is_init, request)`` of every container, init containers first."""
+def pod_requests(
+    pod: Mapping[str, Any], config: DeviceConfig, of: Traits | None = None
+) -> tuple[tuple[str, bool, ContainerRequest | None], ...]:
+    """Return ``(container, is_init, request)`` of every container, init containers first.
+
+    Traits are those of the newest release unless given.
+    """
     spec = pod.get("spec") or {}
     return tuple(
-        (str(container.get("name", "")), is_init, container_request(container, config))
+        (str(container.get("name", "")), is_init, container_request(container, config, of))
         for is_init, key in ((True, "initContainers"), (False, "containers"))
         for container in spec.get(key) or []
     )

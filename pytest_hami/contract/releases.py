@@ -5,9 +5,10 @@ Source: recordings of the schedulers of 2.8.3, 2.9.0 and 2.10.0 with the same in
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 NEWEST = "2.10.0"
 _RELEASE = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?:[-+].*)?")
@@ -103,86 +104,163 @@ def _faced_by_flags(stated: str, flags: Collection[str]) -> Faced:
 class Traits:
     """What differs between releases on the NVIDIA path; each trait was seen in all three recorded releases.
 
-    ``positions_kept_for_models``: a container without cards keeps its empty group also on cards
-    whose type is a model name.
-    ``detailed_reasons``: a refused node's own reason reaches FailedScheduling (else ``NodeUnfitPod``).
+    Admission
+
+    ``own_name_taken``: the webhook looks at pods that name HAMi's scheduler already.
+    ``init_containers_mutated``: the webhook looks at init containers.
+    ``privileged_denied``: a privileged container beside a request for cards is refused (else it is passed over).
+    ``percentage_denied``: a percentage outside 0 to 100 is refused.
+    ``quota_at_admission``: the webhook refuses what a quota forbids.
+    ``quota_per_card``: the webhook counts each card of a request (else only requests for exactly one card, and every
+    pod is tested, even one that asks for nothing).
+
+    Requests
+
     ``init_containers_counted``: init containers get cards and groups.
-    ``init_peak``: of init and app containers the larger use counts, not the sum.
-    ``init_share_returned``: the init share is given back once the init containers are done.
-    ``quota_at_admission``: the webhook denies what a quota forbids.
-    ``zero_quota_enforced``: a limit of 0 is a limit.
-    ``privileged_denied``, ``percentage_denied``: the webhook denies privileged GPU containers and percentages over 100.
-    ``bad_memory_voids_request``: memory outside int32 drops the whole request (else 0 MiB are reserved).
+    ``bad_memory_voids_request``: memory outside int32 drops the whole request (else it is cut to 32 bits).
+    ``percentage_clamped``: a percentage above 100 is 100 and one below 1 is unset.
+
+    Choice
+
+    ``init_peak``: init containers are placed each on its own; of init and app containers the larger use counts (else
+    all containers add up).
     ``score_before_numa``: without numa-bind, cards are sorted by score first.
     ``policy_lists``: ``mutex``, ``numa`` and comma lists are card policies.
     ``scoring_weights``, ``cordon``: the annotations device-scoring-weights and device-cordon are known.
+    ``request_scored_on_exact_type``: the request counts in a card's score only if the type is exactly NVIDIA.
+    ``zero_totals_score_zero``: a card or node without shares, cores or memory scores 0 (else not a number).
+    ``topology_without_scores``: topology-aware takes several cards although no pair of them has a score (else none).
+    ``selectors_trimmed``: blanks in the lists of types and UUIDs do not count, an empty list is no constraint, and
+    both lists count.
+    ``vendor_case_ignored``: a card type in other case is still NVIDIA's.
+    ``insufficient_by_vendor``: only NVIDIA's cards count for ``NodeInsufficientDevice``.
+    ``collected_cards_counted``: cards that were collected in vain are counted in the reason (else they count as one).
+    ``first_entry_charged``: of a UUID that is registered twice the first entry carries the use of the pod being placed
+    (else each).
+    ``positions_kept_for_models``: a container without cards keeps its empty group also on cards whose type is a model
+    name.
+
+    Accounting
+
+    ``usage_fixed_at_first_sight``: what a counted pod holds follows no later change of its annotation.
+    ``malformed_share_refused``: a device string with a malformed number is ignored (else the number is 0).
+    ``empty_groups_read``: empty groups of a device string are read (else they vanish).
+    ``init_share_returned``: the init share is given back once the init containers are done.
+    ``terminating_not_recovered``: a terminating pod that was not known does not count.
+    ``quota_follows_filter``: a filter that is repeated takes the earlier use off the quota, and the use never falls
+    below 0.
+    ``zero_quota_enforced``: a limit of 0 is a limit.
+    ``binds_from_own_cache``: Bind looks pod and node up in HAMi's cache (else it asks the API server).
+    ``unknown_pod_released``: a bind for a pod or node that HAMi does not know gives the reservation back.
+
+    Nodes
+
+    ``handshake_stamped``: ``Requesting_<time>`` is written on nodes with a register annotation.
+    ``handshake_without_cards``: and on all others, for each vendor.
+    ``handshake_removed``: a node that lost its cards loses the handshake (else it becomes ``Deleted_<time>``).
     ``register_change_noticed``: a register annotation that changes alone is read again.
+    ``node_forgotten``: a node that is deleted and comes again is read again.
+
+    ``simulation``: the filter answers about full Node objects without their names (else it breaks).
+
+    Words
+
+    ``detailed_reasons``: a refused node's own reason reaches FailedScheduling (else ``NodeUnfitPod``).
+    ``silent_without_request``: a pod without a request gets no event.
+    ``own_lock_held``: a lock that the pod holds already is no obstacle.
+    ``legacy_lock_released``: a lock without an owner is given back by whoever failed.
     ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
-    ``quota_per_card``: at admission a quota counts containers with several cards, too.
-    ``quota_limit_metric``: there is a metric for quota limits.
-    ``total_cores_labelled``: a metric's label ``device_cores`` is what the card has, not what is in use.
-    ``handshake_stamped``: the scheduler stamps ``hami.io/node-handshake`` on a node with healthy cards.
-    ``binds_from_own_cache``: bind looks the pod up in the scheduler's own cache, which may be behind.
+    ``mig_reason``: a MIG card without room has a reason of its own.
+
+    Metrics
+
+    ``metric_names``: the release whose names are used: 2.8, 2.9 or 2.10.
+    ``container_index_always_zero``: the pod metrics are summed by card under index 0.
+    ``overview_at_register``: the metrics of cards change with the register run (else also with each filter, which
+    leaves its attempt in them).
     ``metrics_bear_node_deletion``: reading the metrics while a node is deleted is harmless (before: the process may die
     of a concurrent map iteration, https://github.com/Project-HAMi/HAMi/pull/1967).
-    ``container_index_always_zero``: the pod metrics are summed by card under index 0.
+    ``total_cores_labelled``: the label with a card's cores is their total (else those in use).
+    ``zero_memory_has_no_ratio``: a card without memory has no memory ratio (else one that is no number).
+    ``quota_limit_metric``: there is a metric for quota limits.
+    ``legacy_metrics``: the flag of that name adds the names of 2.8.
+    ``default_flags``: there are flags for default memory, cores and cards, without effect.
     """
 
     release: Release
-    positions_kept_for_models: bool
-    detailed_reasons: bool
-    init_containers_counted: bool
-    quota_at_admission: bool
     metric_names: str
-    container_index_always_zero: bool = False
-    init_peak: bool = False
-    init_share_returned: bool = False
-    zero_quota_enforced: bool = False
-    privileged_denied: bool = False
-    percentage_denied: bool = False
-    bad_memory_voids_request: bool = False
-    score_before_numa: bool = False
-    policy_lists: bool = False
-    scoring_weights: bool = False
-    cordon: bool = False
-    register_change_noticed: bool = False
-    lock_contention_suffix: bool = False
-    quota_per_card: bool = False
-    quota_limit_metric: bool = False
-    total_cores_labelled: bool = False
-    handshake_stamped: bool = False
-    binds_from_own_cache: bool = False
-    metrics_bear_node_deletion: bool = False
+    own_name_taken: bool
+    init_containers_mutated: bool
+    privileged_denied: bool
+    percentage_denied: bool
+    quota_at_admission: bool
+    quota_per_card: bool
+    init_containers_counted: bool
+    bad_memory_voids_request: bool
+    percentage_clamped: bool
+    init_peak: bool
+    score_before_numa: bool
+    policy_lists: bool
+    scoring_weights: bool
+    cordon: bool
+    request_scored_on_exact_type: bool
+    zero_totals_score_zero: bool
+    topology_without_scores: bool
+    selectors_trimmed: bool
+    vendor_case_ignored: bool
+    insufficient_by_vendor: bool
+    collected_cards_counted: bool
+    first_entry_charged: bool
+    positions_kept_for_models: bool
+    usage_fixed_at_first_sight: bool
+    malformed_share_refused: bool
+    empty_groups_read: bool
+    init_share_returned: bool
+    terminating_not_recovered: bool
+    quota_follows_filter: bool
+    zero_quota_enforced: bool
+    binds_from_own_cache: bool
+    unknown_pod_released: bool
+    handshake_stamped: bool
+    handshake_without_cards: bool
+    handshake_removed: bool
+    register_change_noticed: bool
+    node_forgotten: bool
+    simulation: bool
+    detailed_reasons: bool
+    silent_without_request: bool
+    own_lock_held: bool
+    legacy_lock_released: bool
+    lock_contention_suffix: bool
+    mig_reason: bool
+    container_index_always_zero: bool
+    overview_at_register: bool
+    metrics_bear_node_deletion: bool
+    total_cores_labelled: bool
+    zero_memory_has_no_ratio: bool
+    quota_limit_metric: bool
+    legacy_metrics: bool
+    default_flags: bool
 
 
+_SINCE_2_9 = frozenset(
+    {
+        "own_name_taken", "quota_at_admission", "init_containers_counted", "request_scored_on_exact_type",
+        "zero_totals_score_zero", "empty_groups_read", "terminating_not_recovered", "binds_from_own_cache",
+        "handshake_stamped", "legacy_metrics",
+    }
+)  # fmt: skip
+_BEFORE_2_10 = frozenset({"positions_kept_for_models", "default_flags"})
+
+
+@functools.cache
 def traits(release: Release) -> Traits:
     """Return the traits of a release; one between or after the recorded releases has those of the newest before it."""
     since_290 = release >= Release(2, 9, 0)
     since_2100 = release >= Release(2, 10, 0)
+    flags = [field.name for field in fields(Traits) if field.name not in ("release", "metric_names")]
     return Traits(
         release=release,
-        positions_kept_for_models=not since_2100,
-        detailed_reasons=since_2100,
-        init_containers_counted=since_290,
-        quota_at_admission=since_290,
         metric_names="2.10" if since_2100 else "2.9" if since_290 else "2.8",
-        container_index_always_zero=since_2100,
-        init_peak=since_2100,
-        init_share_returned=since_2100,
-        zero_quota_enforced=since_2100,
-        privileged_denied=since_2100,
-        percentage_denied=since_2100,
-        bad_memory_voids_request=since_2100,
-        score_before_numa=since_2100,
-        policy_lists=since_2100,
-        scoring_weights=since_2100,
-        cordon=since_2100,
-        register_change_noticed=since_2100,
-        lock_contention_suffix=since_2100,
-        quota_per_card=since_2100,
-        quota_limit_metric=since_2100,
-        total_cores_labelled=since_2100,
-        handshake_stamped=since_290,
-        binds_from_own_cache=since_290,
-        metrics_bear_node_deletion=since_2100,
+        **{name: since_290 if name in _SINCE_2_9 else (name in _BEFORE_2_10) is not since_2100 for name in flags},
     )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_hami.contract import metrics
+from pytest_hami.contract.releases import Traits
+from pytest_hami.simulator.hami.scheduler import PodEvent
 
 EventKey = tuple[str, str, str]
 _SUCCESS = re.compile(r"(find fit node.* nodes fit\()(.*)\)")
@@ -50,6 +52,11 @@ def event_key(type_: str, reason: str, message: str) -> EventKey:
     return type_, reason, message
 
 
+def made_events(events: Iterable[PodEvent]) -> set[EventKey]:
+    """Return the events that the model made."""
+    return {event_key(event.type, event.reason, event.message) for event in events}
+
+
 def recorded_events(events: Iterable[Mapping[str, Any]]) -> set[EventKey]:
     """Return HAMi's own among recorded events."""
     return {
@@ -81,9 +88,10 @@ def pod_usage(samples: Iterable[metrics.Sample]) -> dict[str, dict[str, list[flo
     return result
 
 
-def quota_usage(samples: Iterable[metrics.Sample]) -> dict[str, dict[str, list[float | None]]]:
-    """Return by namespace and resource ``[used, limit]``."""
+def quota_usage(samples: Sequence[metrics.Sample], of: Traits) -> dict[str, dict[str, list[float | None]]]:
+    """Return by namespace and resource ``[used, limit]``; where the release has no metric for limits, 0 is none."""
     result: dict[str, dict[str, list[float | None]]] = {}
-    for (namespace, resource), (used, limit) in metrics.quota_usage(samples).items():
-        result.setdefault(namespace, {})[resource] = [used, limit]
+    limits = metrics.quota_limits(samples, of)
+    for (namespace, resource), (used, _) in metrics.quota_usage(samples).items():
+        result.setdefault(namespace, {})[resource] = [used, limits[namespace, resource]]
     return result

@@ -2,265 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_hami.contract import metrics
-from pytest_hami.contract.reasons import parse_failed_scheduling
 from pytest_hami.contract.releases import Release
 from pytest_hami.fidelity import observed as seen_as
+from pytest_hami.fidelity import search
+from pytest_hami.fidelity.attempt import may_bind
 from pytest_hami.fidelity.outcome import Disagreement, Replayed
-from pytest_hami.fidelity.world import Attempt, PodKey, RecordedChance, World
+from pytest_hami.fidelity.play import Play
+from pytest_hami.fidelity.search import Action
+from pytest_hami.fidelity.world import PASSING_NODE, PodKey, RecordedChance, World
 from pytest_hami.simulator.apiserver.defaults import default
 from pytest_hami.simulator.apiserver.patches import apply_json
 from pytest_hami.simulator.hami.config import ConfigError
 
 DENIED = 'admission webhook "vgpu.hami.io" denied the request: '
-# A foreign lock decides when a waiting pod is tried again; the stand-in tries it once in each step.
-TRIED_ELSEWHEN = {"ghost-refilter", "lock-held", "lock-owner-completed", "lock-timeout"}
+Record = Mapping[str, Any]
 
 
-def replay(scenario: Mapping[str, Any], release: Release, rules: RecordedChance | None = None) -> Replayed:
+def replay(scenario: Record, release: Release, rules: type[RecordedChance] = RecordedChance) -> Replayed:
     """Return what the model of ``release`` makes of a scenario.
 
     A difference in words leaves the model's state as recorded, so the replay goes on; after any other the replay ends
     with the step, because everything later would differ too.
     """
-    return _Replay(scenario, release, rules or RecordedChance()).run()
+    try:
+        world = World(scenario, release, rules)
+    except (ConfigError, ValueError) as error:
+        return _stopped(scenario, "start configuration", "a scheduler that runs", str(error))
+    play = Play(scenario, release, world)
+    try:
+        return _play(play, scenario).result()
+    except Exception as error:
+        # A defect may break the model anywhere; the other scenarios are still worth a replay.
+        return _stopped(scenario, "model", "an answer", f"{type(error).__name__}: {error}")
 
 
-class _Diverged(Exception):
-    """The model is no longer where the record is."""
+def _stopped(scenario: Record, where: str, expected: str, seen: str) -> Replayed:
+    found = Disagreement(str(scenario["id"]), str(scenario["kind"]), where, expected, seen)
+    return Replayed(found.scenario, found.kind, 0, 0, (found,))
 
 
-class _Replay:
-    def __init__(self, scenario: Mapping[str, Any], release: Release, rules: RecordedChance) -> None:
-        self._scenario = scenario
-        self._release = release
-        self._rules = rules
-        self._comparisons = 0
-        self._placements = 0
-        self._disagreements: list[Disagreement] = []
-        self._step = 0
-        self._where = "start"
-        self._diverged = False
+def _play(play: Play, scenario: Record) -> Play:
+    recorded = scenario["metrics"]
+    if "before" in recorded:
+        play.note_overview()
+        play.same_devices(recorded["before"])
+    for number, step in enumerate(scenario["steps"], 1):
+        if play.diverged:
+            return play
+        play.begin(number, step["op"])
+        play = search.run(play, _step(play, step))
+    if not play.diverged:
+        play.begin(0, "end")
+        _end(play, recorded)
+    return play
 
-    def run(self) -> Replayed:
-        try:
-            self._play()
-        except _Diverged:
-            pass
-        except ConfigError as error:
-            self._disagree("configuration", "a scheduler that runs", str(error))
-        except Exception as error:
-            self._disagree("model", "an answer", f"{type(error).__name__}: {error}")
-        return Replayed(
-            str(self._scenario["id"]),
-            str(self._scenario["kind"]),
-            self._placements,
-            self._comparisons,
-            tuple(self._disagreements),
-        )
 
-    def _play(self) -> None:
-        self._world = World(self._scenario, self._release, self._rules)
-        recorded = self._scenario["metrics"]
-        if "before" in recorded:
-            self._same("devices", self._devices(), recorded["before"])
-        self._end_step()
-        for number, step in enumerate(self._scenario["steps"], 1):
-            self._step, self._where = number, f"step {number} {step['op']}"
-            getattr(self, f"_do_{step['op']}")(step)
-            self._pending(step)
-            self._metrics(step)
-            self._end_step()
-        self._where = "end"
-        for key, pod in list(self._world.pods.items()):
-            if not pod["spec"].get("nodeName"):
-                self._world.delete(key)
-        self._world.register()
-        self._same("devices", self._devices(), recorded["after"])
+def _end(play: Play, recorded: Record) -> None:
+    for key in list(play.world.pods):
+        if not play.world.node_of(key):
+            play.world.delete(key)
+    play.register()
+    play.same_devices(recorded["after"])
+    play.same_usage({name.removesuffix("_after"): value for name, value in recorded.items() if "_after" in name})
 
-    def _end_step(self) -> None:
-        if self._diverged:
-            raise _Diverged
 
-    def _same(self, what: str, seen: Any, expected: Any) -> None:
-        """Compare something that later decisions rest on."""
-        if not self._same_words(what, seen, expected):
-            self._diverged = True
+def _step(play: Play, step: Record) -> search.Step:
+    observed = step["observed"]
+    actions = _ACTIONS[step["op"]](step)
+    waiting: dict[PodKey, Record] = {}
+    tried, served = set(), set()
+    for name, state in (observed.get("pending") or {}).items():
+        namespace, _, pod = name.partition("/")
+        key = (namespace, pod)
+        if key not in play.world.pods or play.world.node_of(key):
+            continue
+        waiting[key] = state
+        if state.get("scheduled") or state.get("events") or _other_condition(play, key, state):
+            tried.add(key)
+        if (state.get("annotations") or {}).get("hami.io/bind-phase") == "success":
+            served.add(key)
 
-    def _same_words(self, what: str, seen: Any, expected: Any) -> bool:
-        self._comparisons += 1
-        if seen == expected:
-            return True
-        self._disagree(what, _text(expected), _text(seen))
-        return False
-
-    def _disagree(self, what: str, expected: str, seen: str) -> None:
-        where = f"{self._where} {what}"
-        self._disagreements.append(
-            Disagreement(
-                str(self._scenario["id"]), str(self._scenario["kind"]), where, expected, seen, max(self._step, 1)
-            )
-        )
-
-    def _devices(self) -> dict[str, dict[str, list[int]]]:
-        return seen_as.device_usage(metrics.parse(self._world.hami.metrics()))
-
-    def _metrics(self, step: Mapping[str, Any]) -> None:
-        observed = step["observed"]
-        if not observed.keys() & {"devices", "vgpu", "quota"}:
-            return
-        samples = metrics.parse(self._world.hami.metrics())
+    def look(course: Play) -> None:
+        for key, state in waiting.items():
+            course.same_waiting(key, state)
         if "devices" in observed:
-            if observed.get("pending") and self._devices() != observed["devices"]:
-                # The forced run is two runs (a node comes and goes); a retried pod may fall between them.
-                self._world.register()
-            self._same("devices", self._devices(), observed["devices"])
-            self._world.register()
-        if "vgpu" in observed:
-            self._same("vgpu", seen_as.pod_usage(samples), observed["vgpu"])
-        if "quota" in observed:
-            quota = seen_as.quota_usage(samples)
-            told = {step["namespace"]: observed["quota"]} if step["op"] == "quota" else observed["quota"]
-            self._same("quota", {name: quota.get(name) for name in told}, told)
+            course.same_devices(observed["devices"])
+        course.same_usage(observed, step["namespace"] if step["op"] == "quota" else None)
 
-    def _pending(self, step: Mapping[str, Any]) -> None:
-        for name, state in (step["observed"].get("pending") or {}).items():
-            namespace, _, pod_name = name.partition("/")
-            key = (namespace, pod_name)
-            if self._node_of(key) or not (state.get("scheduled") or state.get("events")):
-                continue
-            self._retry(key, name, state)
+    return search.Step(actions, look, waiting, frozenset(tried), frozenset(served))
 
-    def _retry(self, key: PodKey, name: str, state: Mapping[str, Any]) -> None:
-        attempt = self._attempt(key, state.get("scheduled"))
-        self._same(f"{name} scheduled", self._node_of(key), state.get("scheduled"))
-        # The record holds every event of the pod so far, refusals of earlier attempts among them.
-        news = _event_keys(attempt)
-        recorded = seen_as.recorded_events(state["events"])
-        if self._scenario["id"] not in TRIED_ELSEWHEN:
-            self._same_words(f"{name} new events", news - recorded, set())
-        if self._node_of(key):
-            if state["annotations"].get("hami.io/bind-phase") == "success":
-                self._world.complete_bind(key)
-            extra = {event for event in recorded - news if "Fail" not in event[1]}
-            self._same_words(f"{name} events", extra, set())
-        elif attempt.error:
-            self._same_words(f"{name} error", attempt.error, state["pod_condition_message"])
-        self._same(f"{name} annotations", seen_as.pod_annotations(self._world.pods[key]), state["annotations"])
 
-    def _node_of(self, key: PodKey) -> str | None:
-        node = self._world.pods[key]["spec"].get("nodeName")
-        return str(node) if node else None
+def _other_condition(play: Play, key: PodKey, state: Record) -> bool:
+    """Whether the look tells another condition of a pod than the model's last attempt left."""
+    conditions = (play.world.pods[key].get("status") or {}).get("conditions") or []
+    return any(one["reason"] != state.get("pod_condition") for one in conditions)
 
-    def _attempt(self, key: PodKey, recorded: str | None) -> Attempt:
-        self._placements += 1
-        return self._world.schedule(key, recorded)
 
-    def _do_create(self, step: Mapping[str, Any]) -> None:
-        observed = step["observed"]
-        plain = self._world.submitted(step["object"])
-        stored = self._admit(plain, step)
-        if stored is None:
+def _create(step: Record) -> list[Action]:
+    observed = step["observed"]
+    key = (step["object"]["metadata"]["namespace"], step["object"]["metadata"]["name"])
+
+    def store(play: Play) -> None:
+        plain = play.world.submitted(step["object"])
+        stored = _admit(play, plain, step)
+        if stored is None or play.diverged:
             return
         if isinstance(observed["mutated"], list):
             recorded = apply_json(plain, observed["mutated"])
-            self._same("mutated", seen_as.pod_content(stored), seen_as.pod_content(recorded))
-        key = self._world.create(stored)
-        ours = stored["spec"]["schedulerName"] == self._world.config.scheduler_name
-        if not ours or stored["spec"].get("schedulingGates"):
-            if observed["scheduled"]:
-                self._world.patch_pod(key, {"spec": {"nodeName": observed["scheduled"]}})
+            play.same("mutated", seen_as.pod_content(stored), seen_as.pod_content(recorded))
+        play.world.create(stored)
+
+    def place(play: Play) -> None:
+        pod = play.world.pods.get(key)
+        if pod is None or pod["spec"].get("schedulingGates"):
             return
-        self._place(key, step)
+        if pod["spec"]["schedulerName"] == play.world.config.scheduler_name:
+            play.place(key, observed)
+            return
+        nodes = may_bind(play.world, pod) if pod["spec"]["schedulerName"] == "default-scheduler" else []
+        node = observed["scheduled"]
+        play.same("scheduled", node if node in nodes else next(iter(nodes), None), node)
+        if node in nodes:
+            play.world.patch_pod(key, {"spec": {"nodeName": node}})
 
-    def _admit(self, plain: dict[str, Any], step: Mapping[str, Any]) -> dict[str, Any] | None:
-        observed = step["observed"]
-        ignore = [plain["metadata"].get("labels") or {}, step.get("ns_labels") or {}]
-        if any(labels.get("hami.io/webhook") == "ignore" for labels in ignore):
-            return plain if observed["admission"] == "allowed" else None
-        admission = self._world.hami.admit(plain, plain["metadata"]["namespace"])
-        if observed["admission"] == "denied" and not observed["message"].startswith(DENIED):
-            # The API server's own validation refused the pod after the webhook had let it pass.
-            self._same("admission", admission.allowed, True)
-            return None
-        self._same("admission", admission.allowed, observed["admission"] == "allowed")
-        if self._diverged:
-            return None
-        if not admission.allowed:
-            seen = (admission.code, admission.reason or None, DENIED + admission.message)
-            self._same_words("denial", seen, (observed["code"], observed["reason"] or None, observed["message"]))
-            return None
-        stored: dict[str, Any] = apply_json(plain, admission.patch)
-        default("Pod", stored)
-        return stored
+    def serve(play: Play) -> None:
+        if key in play.world.pods and play.world.node_of(key):
+            play.world.complete_bind(key)
 
-    def _place(self, key: PodKey, step: Mapping[str, Any]) -> None:
-        observed = step["observed"]
-        attempt = self._attempt(key, observed["scheduled"])
-        self._same("scheduled", self._node_of(key), observed["scheduled"])
-        self._same("annotations", seen_as.pod_annotations(self._world.pods[key]), observed["annotations"])
-        self._same_words("events", _event_keys(attempt), seen_as.recorded_events(observed["events"]))
-        if attempt.error:
-            self._same_words("error", attempt.error, observed["pod_condition_message"])
-        elif attempt.answer.failed and observed["scheduled"] is None:
-            told = parse_failed_scheduling(observed["pod_condition_message"]).reasons
-            for text in sorted(set(attempt.answer.failed.values())):
-                count = sum(text == other for other in attempt.answer.failed.values())
-                self._same_words(f"reason {told}", (count, text) in told, True)
-        if self._node_of(key) and observed.get("completed_by_agent"):
-            self._world.complete_bind(key)
-
-    def _do_delete(self, step: Mapping[str, Any]) -> None:
-        self._world.delete((step["namespace"], step["pod"]), bool(step.get("grace")))
-
-    def _do_complete(self, step: Mapping[str, Any]) -> None:
-        self._world.patch_pod(_pod_key(step), {"status": {"phase": "Succeeded"}})
-
-    def _do_fail(self, step: Mapping[str, Any]) -> None:
-        self._world.patch_pod(_pod_key(step), {"status": {"phase": "Failed"}})
-
-    def _do_status(self, step: Mapping[str, Any]) -> None:
-        self._world.patch_pod(_pod_key(step), {"status": step["status"]})
-
-    def _do_patch_pod(self, step: Mapping[str, Any]) -> None:
-        self._world.patch_pod(_pod_key(step), step["patch"])
-
-    def _do_quota(self, step: Mapping[str, Any]) -> None:
-        self._world.set_quota(step)
-
-    def _do_update_node(self, step: Mapping[str, Any]) -> None:
-        self._world.update_node(step)
-
-    def _do_register_run(self, step: Mapping[str, Any]) -> None:
-        self._world.register()
-
-    def _do_restart_scheduler(self, step: Mapping[str, Any]) -> None:
-        self._world.restart()
-
-    def _do_add_node(self, step: Mapping[str, Any]) -> None:
-        self._world.add_node(step["fleet_node"])
-
-    def _do_delete_node(self, step: Mapping[str, Any]) -> None:
-        self._world.delete_node(step["node"])
-
-    def _do_sleep(self, step: Mapping[str, Any]) -> None:
-        self._world.sleep(step["seconds"])
-
-    def _do_node_annotations(self, step: Mapping[str, Any]) -> None:
-        seen = seen_as.node_annotations(self._world.nodes[step["node"]])
-        self._same("annotations", seen, step["observed"]["annotations"])
+    return [store, place, *([serve] if observed.get("completed_by_agent") else [])]
 
 
-def _pod_key(step: Mapping[str, Any]) -> PodKey:
+def _admit(play: Play, plain: dict[str, Any], step: Record) -> dict[str, Any] | None:
+    observed = step["observed"]
+    ignore = [plain["metadata"].get("labels") or {}, step.get("ns_labels") or {}]
+    if any(labels.get("hami.io/webhook") == "ignore" for labels in ignore):
+        return plain if observed["admission"] == "allowed" else None
+    admission = play.world.hami.admit(plain, plain["metadata"]["namespace"])
+    if observed["admission"] == "denied" and not observed["message"].startswith(DENIED):
+        # The API server's own validation refused the pod after the webhook had let it pass.
+        play.same("admission", admission.allowed, True)
+        return None
+    play.same("admission", admission.allowed, observed["admission"] == "allowed")
+    if play.diverged:
+        return None
+    if not admission.allowed:
+        seen = (admission.code, admission.reason or None, DENIED + admission.message)
+        play.same_words("denial", seen, (observed["code"], observed["reason"] or None, observed["message"]))
+        return None
+    stored: dict[str, Any] = apply_json(plain, admission.patch)
+    default("Pod", stored)
+    return stored
+
+
+def _pod_key(step: Record) -> PodKey:
     return step.get("namespace", "default"), step["pod"]
 
 
-def _event_keys(attempt: Attempt) -> set[seen_as.EventKey]:
-    return {seen_as.event_key(event.type, event.reason, event.message) for event in attempt.events}
+def _patch(step: Record, patch: Record) -> list[Action]:
+    return [lambda play: play.world.patch_pod(_pod_key(step), patch)]
 
 
-def _text(value: Any) -> str:
-    return repr(sorted(value)) if isinstance(value, set) else repr(value)
+_FORCED: Sequence[Action] = (
+    lambda play: play.world.add_passing_node(),
+    Play.register,
+    lambda play: play.world.delete_node(PASSING_NODE),
+    Play.register,
+)
+
+
+def _update_node(step: Record) -> list[Action]:
+    forced = [] if step.get("register_run") is False else _FORCED
+    return [lambda play: play.world.update_node(step), *forced]
+
+
+def _node_annotations(step: Record) -> list[Action]:
+    def compare(play: Play) -> None:
+        seen = seen_as.node_annotations(play.world.nodes[step["node"]])
+        play.same("annotations", seen, step["observed"]["annotations"])
+
+    return [compare]
+
+
+def _observed_run(step: Record) -> list[Action]:
+    """Return the forced run that a look at the cards needs."""
+    return list(_FORCED) if "devices" in step["observed"] else []
+
+
+_ACTIONS: Mapping[str, Callable[[Record], list[Action]]] = {
+    "create": _create,
+    "delete": lambda step: [lambda play: play.world.delete(_pod_key(step), bool(step.get("grace")))],
+    "complete": lambda step: _patch(step, {"status": {"phase": "Succeeded"}}),
+    "fail": lambda step: _patch(step, {"status": {"phase": "Failed"}}),
+    "status": lambda step: _patch(step, {"status": step["status"]}),
+    "patch_pod": lambda step: _patch(step, step["patch"]),
+    "quota": lambda step: [lambda play: play.world.set_quota(step)],
+    "update_node": _update_node,
+    "register_run": lambda step: list(_FORCED),
+    "restart_scheduler": lambda step: [lambda play: play.world.restart(), *_observed_run(step)],
+    "add_node": lambda step: [lambda play: play.world.add_node(step["fleet_node"]), Play.register],
+    "delete_node": lambda step: [
+        lambda play: play.world.delete_node(step["node"]),
+        Play.register,
+        *_observed_run(step),
+    ],
+    "sleep": lambda step: [lambda play: play.world.sleep(step["seconds"])],
+    "node_annotations": _node_annotations,
+}

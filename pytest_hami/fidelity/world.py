@@ -1,25 +1,29 @@
-"""The cluster around the model: what API server, kube-scheduler and node agent do to it in a recording."""
+"""The cluster around the model: the objects that an API server would hold, and what changes them in a recording."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pytest_hami.contract import allocation, register
+from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.releases import Release
 from pytest_hami.simulator.apiserver.defaults import default
 from pytest_hami.simulator.apiserver.patches import merge
 from pytest_hami.simulator.hami import lock
 from pytest_hami.simulator.hami.rules import Rules
-from pytest_hami.simulator.hami.scheduler import FilterResult, HamiScheduler, PodEvent, SchedulerConfig
+from pytest_hami.simulator.hami.scheduler import HamiScheduler, SchedulerConfig
 
 PodKey = tuple[str, str]
 """Namespace and name."""
 
 REGISTER = "hami.io/node-nvidia-register"
+# The recordings make HAMi look at the nodes by adding and removing a node that no pod tolerates.
+PASSING_NODE = "passing"
 _START = datetime(2026, 11, 29, tzinfo=UTC)
+# What every node has plenty of, so that only what the scenario is about can be short.
+_PLENTY = {"cpu": "1000", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "10000"}
 
 
 class RecordedChance(Rules):
@@ -31,34 +35,36 @@ class RecordedChance(Rules):
         return next((node for node in nodes if node == self.recorded), nodes[-1])
 
 
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt to place a pod: what Filter answered, the events that HAMi told, and the error of Filter or Bind."""
-
-    answer: FilterResult = field(default_factory=FilterResult)
-    events: tuple[PodEvent, ...] = ()
-    error: str = ""
-
-
 class World:
     """An API server's objects, the model that watches them, and the steps that change them."""
 
-    def __init__(self, scenario: Mapping[str, Any], release: Release, rules: RecordedChance) -> None:
-        flags = dict(flag.lstrip("-").split("=", 1) for flag in scenario.get("scheduler_flags") or [])
-        self.config = SchedulerConfig.from_flags(scenario.get("device_config") or {}, flags)
-        self.rules = rules
+    def __init__(self, scenario: Mapping[str, Any], release: Release, rules: type[RecordedChance]) -> None:
+        flags = dict(_flag(text) for text in scenario.get("scheduler_flags") or [])
+        self.config = SchedulerConfig.from_flags(scenario.get("device_config") or {}, flags, str(release))
+        self.rules = rules(self.config.traits)
+        self.managed = _managed_resources(scenario, self.config.devices)
         self.pods: dict[PodKey, dict[str, Any]] = {}
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.clock = _START
         self._quotas: dict[PodKey, dict[str, Any]] = {}
-        self._clock = _START
         self._created = 0
         self.restart()
         for node in scenario["fleet"]:
             self.add_node(node)
+            self.register()
+
+    def fork(self) -> World:
+        """Return an independent world in the same state."""
+        other = object.__new__(World)
+        other.config, other.rules, other.managed = self.config, self.rules, self.managed
+        other.pods, other.nodes = dict(self.pods), dict(self.nodes)
+        other.clock, other._quotas, other._created = self.clock, dict(self._quotas), self._created
+        other.hami = self.hami.fork(lambda: other.clock)
+        return other
 
     def restart(self) -> None:
         """Start HAMi anew; it reads every object again."""
-        self.hami = HamiScheduler(self.config, self.rules, now=lambda: self._clock)
+        self.hami = HamiScheduler(self.config, self.rules, now=lambda: self.clock)
         for node in self.nodes.values():
             self.hami.node_event("ADDED", node)
         for quota in self._quotas.values():
@@ -70,30 +76,43 @@ class World:
     def register(self) -> None:
         """Make HAMi read the nodes."""
         for patch in self.hami.register():
-            self._patch_node(patch.node, {"metadata": {"annotations": patch.annotations}})
+            self.patch_node(patch.node, {"metadata": {"annotations": patch.annotations}})
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
-        self._clock += timedelta(seconds=seconds)
+        self.clock += timedelta(seconds=seconds)
 
     def add_node(self, fleet: Mapping[str, Any]) -> None:
-        """Create a node of the record's form."""
+        """Create a node of the record's form; HAMi will read the nodes because of it."""
         devices = fleet.get("devices") or []
         notes = dict(fleet.get("annotations") or {})
         if "register" in fleet or devices:
             notes[REGISTER] = fleet.get("register") or _register_text(devices)
         count = fleet.get("allocatable", sum(device.get("count", 0) for device in devices))
-        name = fleet["node"]
+        labels = {"kubernetes.io/hostname": fleet["node"], **(fleet.get("labels") or {})}
+        self._create_node(fleet["node"], labels, notes, {"nvidia.com/gpu": str(count)} if count else {}, [])
+
+    def add_passing_node(self) -> None:
+        """Create the node that makes HAMi read the nodes."""
+        self._create_node(PASSING_NODE, {}, {}, {}, [{"key": "passing", "effect": "NoSchedule"}])
+
+    def _create_node(
+        self,
+        name: str,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        allocatable: Mapping[str, str],
+        taints: Sequence[Mapping[str, str]],
+    ) -> None:
         self.nodes[name] = {
-            "metadata": {"name": name, "labels": dict(fleet.get("labels") or {}), "annotations": notes},
-            "spec": {},
-            "status": {"allocatable": {"nvidia.com/gpu": str(count)} if count else {}},
+            "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
+            "spec": {"taints": list(taints)} if taints else {},
+            "status": {"allocatable": {**_PLENTY, **allocatable}},
         }
-        if self.hami.node_event("ADDED", self.nodes[name]):
-            self.register()
+        self.hami.node_event("ADDED", self.nodes[name])
 
     def update_node(self, step: Mapping[str, Any]) -> None:
-        """Change a node as the step says; HAMi reads the nodes afterwards unless the step says otherwise."""
+        """Change a node as the step says."""
         notes = dict(step.get("annotations") or {})
         if step.get("devices") is not None:
             notes[REGISTER] = _register_text(step["devices"])
@@ -102,16 +121,14 @@ class World:
             patch["status"] = {"allocatable": {"nvidia.com/gpu": str(step["allocatable"])}}
         if step.get("unschedulable") is not None:
             patch["spec"] = {"unschedulable": step["unschedulable"]}
-        self._patch_node(step["node"], patch)
-        if step.get("register_run") is not False:
-            self.register()
+        self.patch_node(step["node"], patch)
 
     def delete_node(self, name: str) -> None:
-        """Remove a node."""
-        if self.hami.node_event("DELETED", self.nodes.pop(name)):
-            self.register()
+        """Remove a node; HAMi will read the nodes because of it."""
+        self.hami.node_event("DELETED", self.nodes.pop(name))
 
-    def _patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
+    def patch_node(self, name: str, patch: Mapping[str, Any]) -> None:
+        """Change a node by a merge patch."""
         self.nodes[name] = merge(self.nodes[name], patch)
         self.hami.node_event("MODIFIED", self.nodes[name])
 
@@ -120,8 +137,7 @@ class World:
         key = (step["namespace"], step.get("name", "quota"))
         quota = {"metadata": {"namespace": key[0], "name": key[1]}, "spec": {"hard": step["hard"]}}
         if step["hard"] is None:
-            self._quotas.pop(key, None)
-            self.hami.quota_event("DELETED", quota)
+            self.hami.quota_event("DELETED", self._quotas.pop(key, quota))
             return
         known = key in self._quotas
         self._quotas[key] = quota
@@ -153,62 +169,15 @@ class World:
         else:
             self.hami.pod_event("DELETED", self.pods.pop(key))
 
-    def schedule(self, key: PodKey, recorded: str | None) -> Attempt:
-        """Make one attempt of kube-scheduler; of equal nodes the recorded one is chosen."""
-        pod = self.pods[key]
-        if not _extended_resources(pod):
-            self.patch_pod(key, {"spec": {"nodeName": recorded}})
-            return Attempt()
-        names = self._candidates(pod)
-        if not names:
-            return Attempt()
-        self.rules.recorded = recorded
-        answer = self.hami.filter(pod, names)
-        if answer.node_names is None:
-            return Attempt(answer, answer.events, answer.error)
-        node = answer.node_names[0] if answer.patch else str(recorded)
-        if answer.patch and len(node) > 63:
-            self.hami.rollback(pod["metadata"]["uid"])
-            text = f'Pod "{key[1]}" is invalid: metadata.labels: Invalid value: "{node}": must be no more than 63 bytes'
-            return Attempt(answer, (PodEvent("Warning", "FilteringFailed", text),), text)
-        self.patch_pod(key, answer.patch or {})
-        error = self._take_lock(key, node)
-        if error:
-            return Attempt(answer, (*answer.events, PodEvent("Warning", "BindingFailed", error)), error)
-        notes = self.hami.bind_annotations(self.pods[key])
-        self.patch_pod(key, {"metadata": {"annotations": notes}, "spec": {"nodeName": node}})
-        bound = PodEvent("Normal", "BindingSucceed", f"Successfully binding node [{node}] to {key[0]}/{key[1]}")
-        return Attempt(answer, (*answer.events, bound))
-
-    def _candidates(self, pod: Mapping[str, Any]) -> list[str]:
-        selector = pod["spec"].get("nodeSelector") or {}
-        # kube-scheduler itself counts what its configuration does not leave to the extender.
-        if any(not name.startswith("nvidia.com/") for name in _extended_resources(pod)):
-            return []
-        return [
-            name
-            for name, node in self.nodes.items()
-            if not node["spec"].get("unschedulable")
-            if selector.items() <= {"kubernetes.io/hostname": name, **node["metadata"]["labels"]}.items()
-        ]
-
-    def _take_lock(self, key: PodKey, node: str) -> str:
-        if not self.hami.needs_lock(self.pods[key]):
-            return ""
-        notes = self.nodes[node]["metadata"]["annotations"]
-        decision = lock.decide(notes.get(lock.LOCK), key, self._clock, self.config.node_lock_timeout, node)
-        if isinstance(decision, lock.Refused):
-            return decision.text
-        if isinstance(decision, lock.CheckOwner) and (decision.namespace, decision.name) in self.pods:
-            return lock.contention(node, self.config.node_lock_timeout)
-        if not isinstance(decision, lock.Held):
-            self._patch_node(node, {"metadata": {"annotations": {lock.LOCK: lock.value(self._clock, key)}}})
-        return ""
+    def node_of(self, key: PodKey) -> str | None:
+        """Return the node that a pod is bound to."""
+        node = self.pods[key]["spec"].get("nodeName")
+        return str(node) if node else None
 
     def complete_bind(self, key: PodKey) -> None:
         """Do what the node agent does: serve every container, report success, open the lock."""
         pod = self.pods[key]
-        text = pod["metadata"]["annotations"].get("hami.io/vgpu-devices-to-allocate")
+        text = (pod["metadata"].get("annotations") or {}).get("hami.io/vgpu-devices-to-allocate")
         if text is None:
             return
         while any(allocation.parse(text)):
@@ -218,13 +187,27 @@ class World:
         node = pod["spec"]["nodeName"]
         held = self.nodes[node]["metadata"]["annotations"].get(lock.LOCK)
         if held is not None and lock.owned_by(held, key):
-            self._patch_node(node, {"metadata": {"annotations": {lock.LOCK: None}}})
+            self.patch_node(node, {"metadata": {"annotations": {lock.LOCK: None}}})
 
 
-def _extended_resources(pod: Mapping[str, Any]) -> set[str]:
-    spec = pod["spec"]
-    containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
-    return {name for one in containers for name in one["resources"].get("requests") or {} if "/" in name}
+def _flag(text: str) -> tuple[str, str]:
+    name, separator, value = text.lstrip("-").partition("=")
+    return name, value if separator else "true"
+
+
+def _managed_resources(scenario: Mapping[str, Any], config: DeviceConfig) -> tuple[str, ...]:
+    """Return the resources that the recording's kube-scheduler left to HAMi.
+
+    A configuration may give resources other names; whether kube-scheduler was told shows in its complaints.
+    """
+    told = [str(step["observed"].get("pod_condition_message")) for step in scenario["steps"]]
+    usual = _resource_names(DeviceConfig())
+    renamed = _resource_names(config) - usual
+    return tuple(sorted(usual | {name for name in renamed if not any(f"Insufficient {name}" in one for one in told)}))
+
+
+def _resource_names(config: DeviceConfig) -> set[str]:
+    return {config.count_name, config.memory_name, config.percentage_name, config.cores_name, config.priority_name}
 
 
 def _register_text(devices: Sequence[Mapping[str, Any]]) -> str:

@@ -97,7 +97,7 @@ class HostConfig:
 
     def scheduler(self, device_config: Mapping[str, Any], flags: Mapping[str, Any]) -> SchedulerConfig:
         """Return the HAMi scheduler's configuration. Raises ValueError naming an unknown key or flag."""
-        return dataclasses.replace(SchedulerConfig.from_flags(device_config, flags), release=self.release)
+        return SchedulerConfig.from_flags(device_config, flags, self.release)
 
 
 class Host:
@@ -212,7 +212,8 @@ class Host:
     async def _start_hami(self) -> None:
         config = self._config
         scheduler = config.scheduler(config.device_config, config.scheduler_flags)
-        self._hami = HamiServer(self._access, scheduler, mutants.rules_for("hami-scheduler", config.mutants))
+        rules = mutants.rules_for("hami-scheduler", config.mutants, scheduler.traits)
+        self._hami = HamiServer(self._access, scheduler, rules)
         await self._hami.start()
         self._extender = _extender(self._hami)
 

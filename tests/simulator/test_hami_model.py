@@ -20,6 +20,7 @@ from pytest_hami.simulator.hami.rules import Rules
 from pytest_hami.simulator.hami.scheduler import HamiScheduler
 from pytest_hami.simulator.hami.score import WeightsError, parse_weights
 
+TRAITS = SchedulerConfig().traits
 NOW = datetime(2026, 8, 21, 6, 20, 39, tzinfo=UTC)
 A = Device("GPU-A", 0, 10, 24576, 100, "NVIDIA A10", 0, "hami-core", True)
 B = Device("GPU-B", 1, 10, 24576, 100, "NVIDIA A10", 0, "hami-core", True)
@@ -94,7 +95,7 @@ def test_equal_elements_keep_their_order_at_any_length(count: int) -> None:
     ],
 )
 def test_lock_decisions(text: str | None, expected: lock.Decision) -> None:
-    assert lock.decide(text, ("default", "p"), NOW, 300, "n") == expected
+    assert lock.decide(text, ("default", "p"), NOW, 300, "n", TRAITS) == expected
 
 
 def test_metrics_have_the_text_of_the_go_client() -> None:

@@ -1,4 +1,4 @@
-"""The bind verb of the HAMi scheduler: node lock, phase, Binding (HAMi 2.10.0, pkg/scheduler/scheduler.go, Bind)."""
+"""The bind verb of the HAMi scheduler: node lock, phase, Binding (HAMi, pkg/scheduler/scheduler.go, Bind)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pytest_hami.simulator.hami.scheduler import HamiScheduler
 
 POD_GROUP = "scheduling.x-k8s.io/pod-group"
-GROUP_LIMIT = 28.0
 GROUP_PAUSE = 0.1
 CONFLICT_TRIES = 5
 CONFLICT_PAUSE = 0.1
@@ -40,25 +39,31 @@ class BindError(Exception):
 class Binder:
     """Binds pods to nodes one request at a time, without state of its own."""
 
-    def __init__(self, api: Api, model: HamiScheduler, recorder: Recorder, *, lock_timeout: float) -> None:
+    def __init__(self, api: Api, model: HamiScheduler, recorder: Recorder) -> None:
         self._api = api
         self._model = model
         self._recorder = recorder
-        self._lock_timeout = lock_timeout
+        self._rules = model.rules
+        self._traits = model.config.traits
+        self._lock_timeout = model.config.node_lock_timeout
+        self._group_timeout = model.config.node_lock_retry_timeout
 
     async def bind(self, args: BindArgs) -> str:
         """Bind a pod and return the error text, empty on success.
 
         A failure after the pod and node were found keeps the reservation, as HAMi does.
         """
-        pod = self._model.known_pod(args.namespace, args.name)
-        if pod is None:
-            self._model.drop(args.uid)
-            return f'pod "{args.name}" not found'
-        if not self._model.known_node(args.node):
-            self._model.drop(args.uid)
+        try:
+            pod = await self._pod(args)
+        except ApiError as error:
+            self._model.unknown(args.uid)
+            return error.message
+        try:
+            await self._check_node(args.node)
+        except ApiError as error:
+            self._model.unknown(args.uid)
             await self._recorder.record(pod, "Warning", "BindingFailed", f"failed to get node {args.node}")
-            return f'node "{args.node}" not found'
+            return error.message
         locks = self._model.needs_lock(pod)
         try:
             if locks:
@@ -73,6 +78,20 @@ class Binder:
         self._recorder.record_later(pod, "Normal", "BindingSucceed", text)
         return ""
 
+    async def _pod(self, args: BindArgs) -> Mapping[str, Any]:
+        if not self._rules.binds_from_cache():
+            return await self._api.get(f"/api/v1/namespaces/{args.namespace}/pods/{args.name}")
+        pod = self._model.known_pod(args.namespace, args.name)
+        if pod is None:
+            raise ApiError(404, "NotFound", f'pod "{args.name}" not found')
+        return pod
+
+    async def _check_node(self, name: str) -> None:
+        if not self._rules.binds_from_cache():
+            await self._api.get(f"/api/v1/nodes/{name}")
+        elif not self._model.known_node(name):
+            raise ApiError(404, "NotFound", f'node "{name}" not found')
+
     async def _bind(self, pod: Mapping[str, Any], args: BindArgs) -> None:
         path = f"/api/v1/namespaces/{args.namespace}/pods/{args.name}"
         await self._api.merge_patch(path, {"metadata": {"annotations": self._model.bind_annotations(dict(pod))}})
@@ -85,39 +104,38 @@ class Binder:
         await self._api.create(f"{path}/binding", binding)
 
     async def _take_lock(self, pod: Mapping[str, Any], args: BindArgs) -> None:
-        if not _in_pod_group(pod):
+        if not (_in_pod_group(pod) and self._rules.waits_in_group() and self._group_timeout > 0):
             await self._try_lock(args)
             return
-        # Members of a pod group wait for each other instead of failing (flag --node-lock-retry-timeout, 28 s).
-        deadline = asyncio.get_running_loop().time() + GROUP_LIMIT
+        deadline = asyncio.get_running_loop().time() + self._group_timeout
         while True:
             try:
                 await self._try_lock(args)
             except BindError as error:
-                if not str(error).endswith("node lock contention"):
+                if not str(error).endswith(lock.CONTENTION):
                     raise
                 if asyncio.get_running_loop().time() >= deadline:
-                    raise BindError(
-                        f"timed out after 28s waiting for node {args.node} to be unlocked: node lock contention"
-                    ) from error
+                    waited = lock.format_duration(self._group_timeout)
+                    text = f"timed out after {waited} waiting for node {args.node} to be unlocked"
+                    raise BindError(lock.contended(text, self._traits)) from error
                 await asyncio.sleep(GROUP_PAUSE)
             else:
                 return
 
     async def _try_lock(self, args: BindArgs) -> None:
-        owner, rules = (args.namespace, args.name), self._model.rules
+        owner = (args.namespace, args.name)
         for attempt in range(CONFLICT_TRIES):
             node = await self._api.get(f"/api/v1/nodes/{args.node}")
             text = (node["metadata"].get("annotations") or {}).get(lock.LOCK)
             if attempt and text is not None and not lock.owned_by(text, owner):
-                raise BindError(f"node {args.node} is locked: node lock contention")
-            decision = rules.lock_decision(text, owner, datetime.now(UTC), self._lock_timeout, args.node)
+                raise BindError(lock.contended(f"node {args.node} is locked", self._traits))
+            decision = self._rules.lock_decision(text, owner, datetime.now(UTC), self._lock_timeout, args.node)
             if isinstance(decision, lock.Held):
                 return
             if isinstance(decision, lock.Refused):
                 raise BindError(decision.text)
             if isinstance(decision, lock.CheckOwner) and await self._exists(decision):
-                raise BindError(lock.contention(args.node, self._lock_timeout))
+                raise BindError(lock.contention(args.node, self._lock_timeout, self._traits))
             try:
                 await self._write_lock(node, lock.value(datetime.now(UTC), owner))
             except ApiError as error:
@@ -149,7 +167,7 @@ class Binder:
         try:
             node = await self._api.get(f"/api/v1/nodes/{args.node}")
             text = (node["metadata"].get("annotations") or {}).get(lock.LOCK)
-            if text is not None and lock.owned_by(text, (args.namespace, args.name)):
+            if text is not None and self._rules.releases_lock(text, (args.namespace, args.name)):
                 await self._write_lock(node, None)
         except ApiError:
             # HAMi logs this and leaves the lock to its timeout.

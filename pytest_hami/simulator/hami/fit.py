@@ -1,4 +1,4 @@
-"""Whether a pod fits a node and on which cards (HAMi 2.10.0, pkg/scheduler/score.go, pkg/device/nvidia/device.go)."""
+"""Whether a pod fits a node and on which cards (HAMi, pkg/scheduler/score.go, pkg/device/nvidia/device.go)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ask:
 class NodeState:
     """A node for one decision: its cards in annotation order, its annotations and topology scores."""
 
-    cards: Sequence[Card]
+    cards: list[Card]
     annotations: Mapping[str, str]
     scores: Mapping[str, Mapping[str, int]]
 
@@ -74,28 +74,45 @@ QuotaTest = Callable[[int, int], bool]
 
 
 def fit_node(ask: Ask, node: NodeState, quota: QuotaTest, rules: Rules) -> NodeFit | Refusal:
-    """Return where a pod lands on a node: each init container alone, then the others one after another."""
-    pads = rules.pads(frozenset(card.device.type for card in node.cards))
+    """Return where a pod lands on a node; ``node.cards`` carry what the attempt took, if it was a single pass.
+
+    HAMi places each init container alone, then the others one after another; before 2.10.0 all in one pass.
+    """
+    score = rules.node_score(node.cards)
+    if not rules.places_init_alone():
+        groups = _fit_pass(ask, node, ask.requests, node.cards, quota, rules)
+        return groups if isinstance(groups, Refusal) else NodeFit(groups, score)
     result: list[Group] = []
     for init_pass in (True, False):
-        cards = [card.copy() for card in node.cards]
-        groups: list[Group] = []
-        position = 0
-        for _, is_init, request in ask.requests:
-            if is_init is not init_pass:
-                continue
-            position += 1
-            if request is not None and request.count > 0:
-                if init_pass:
-                    cards = [card.copy() for card in node.cards]
-                outcome = _Fit(ask, request, node, groups, quota=quota, rules=rules).run(cards)
-                if isinstance(outcome, Refusal):
-                    return outcome
-                groups.append(outcome)
-            if pads and len(groups) < position:
-                groups.append(())
+        requests = [asked for asked in ask.requests if asked[1] is init_pass]
+        groups = _fit_pass(ask, node, requests, [card.copy() for card in node.cards], quota, rules, alone=init_pass)
+        if isinstance(groups, Refusal):
+            return groups
         result.extend(groups)
-    return NodeFit(tuple(result), rules.node_score(node.cards))
+    return NodeFit(tuple(result), score)
+
+
+def _fit_pass(
+    ask: Ask,
+    node: NodeState,
+    requests: Sequence[tuple[str, bool, ContainerRequest | None]],
+    cards: list[Card],
+    quota: QuotaTest,
+    rules: Rules,
+    alone: bool = False,
+) -> tuple[Group, ...] | Refusal:
+    pads = rules.pads(frozenset(card.device.type for card in node.cards))
+    groups: list[Group] = []
+    for position, (_, _, request) in enumerate(requests, 1):
+        if request is not None and request.count > 0:
+            mine = [card.copy() for card in node.cards] if alone else cards
+            outcome = _Fit(ask, request, node, groups, quota=quota, rules=rules).run(mine)
+            if isinstance(outcome, Refusal):
+                return outcome
+            groups.append(outcome)
+        if pads and len(groups) < position:
+            groups.append(())
+    return tuple(groups)
 
 
 class _Fit:
@@ -117,9 +134,10 @@ class _Fit:
         self._groups = tuple(groups)
         self._quota = quota
         self._rules = rules
-        self._topology = "topology-aware" in ask.policy
+        self._topology = rules.demands(ask.policy, "topology-aware")
+        self._mutex = rules.demands(ask.policy, "mutex")
         self._cores = request.cores
-        self._taken: list[tuple[Card, DeviceShare]] = []
+        self._taken: list[DeviceShare] = []
         self._reasons: dict[Reason, int] = {}
         self._numa: int | None = None
 
@@ -130,7 +148,7 @@ class _Fit:
             card.score = rules.card_score(card, self._request, ask.weights)
         go_sort(cards, key=lambda card: rules.card_key(card, ask.policy, ask.numa_bind))
         matching = [card for card in cards if rules.matches_vendor(card)]
-        if not rules.enough_cards(len(matching), self._request.count):
+        if not rules.enough_cards(rules.countable(cards, matching), self._request.count):
             return Refusal(Reason.NODE_INSUFFICIENT)
         for card in reversed(matching):
             if self._has_its_group(card):
@@ -140,27 +158,26 @@ class _Fit:
                 self._count(reason, 1)
                 continue
             memory = rules.memory_on(self._request, card.device.devmem)
-            self._taken.append((card, DeviceShare(card.device.id, memory, self._cores)))
+            self._taken.append(DeviceShare(card.device.id, memory, self._cores))
             if not self._topology and len(self._taken) == self._request.count:
-                return self._use()
+                return self._use(cards)
         if self._topology and len(self._taken) >= self._request.count:
-            uuids = [card.device.id for card, _ in self._taken]
+            uuids = [share.uuid for share in self._taken]
             chosen = rules.pick_topology(uuids, self._request.count, self._node.scores)
             self._taken = [self._taken[position] for position in chosen]
-            return self._use()
+            return self._use(cards)
         if self._taken:
-            self._reasons[Reason.ALLOCATED_INSUFFICIENT] = len(self._taken)
+            self._reasons[Reason.ALLOCATED_INSUFFICIENT] = rules.counted_cards(len(self._taken))
         return Refusal(rules.node_reason(self._reasons, len(matching)), frozenset(self._reasons))
 
     def _count(self, reason: Reason, cards: int) -> None:
         self._reasons[reason] = self._reasons.get(reason, 0) + cards
 
-    def _use(self) -> Group:
-        for card, share in self._taken:
-            card.used += 1
-            card.memory += share.memory
-            card.cores += share.cores
-        return tuple(share for _, share in self._taken)
+    def _use(self, cards: Sequence[Card]) -> Group:
+        for share in self._taken:
+            for card in self._rules.charged(cards, share.uuid):
+                card.take(1, share.memory, share.cores)
+        return tuple(self._taken)
 
     def _check(self, card: Card) -> Reason | None:
         rules, device, wishes = self._rules, card.device, self._ask.annotations
@@ -168,16 +185,16 @@ class _Fit:
             return Reason.NOT_HEALTHY
         if rules.cordoned(card, self._node.annotations.get(CORDON, "")):
             return Reason.CORDONED
-        if not rules.type_match(device.type, wishes.get(USE_TYPE, ""), wishes.get(AVOID_TYPE, "")):
+        if not rules.type_match(device.type, wishes.get(USE_TYPE), wishes.get(AVOID_TYPE)):
             return Reason.TYPE_MISMATCH
         if not rules.mode_match(device.mode, wishes.get(MODE)):
             return Reason.TYPE_MISMATCH
         self._enter_group(device.numa)
-        if not rules.uuid_match(device.id, wishes.get(USE_UUID, ""), wishes.get(AVOID_UUID, "")):
+        if not rules.uuid_match(device.id, wishes.get(USE_UUID), wishes.get(AVOID_UUID)):
             return Reason.UUID_MISMATCH
         if not rules.slots_left(device.count, card.used):
             return Reason.TIME_SLICING_EXHAUSTED
-        if "mutex" in self._ask.policy and not rules.mutex_free(card.used):
+        if self._mutex and not rules.mutex_free(card.used):
             return Reason.EXCLUSIVE_CONFLICT
         return self._check_room(card)
 
@@ -190,7 +207,7 @@ class _Fit:
             return
         if self._numa is None or self._rules.numa_group_changes(self._numa, numa):
             if self._taken and not self._topology:
-                self._count(Reason.NUMA_NOT_FIT, len(self._taken))
+                self._count(Reason.NUMA_NOT_FIT, self._rules.counted_cards(len(self._taken)))
             self._taken = []
         self._numa = numa
 
@@ -208,10 +225,10 @@ class _Fit:
             return Reason.EXCLUSIVE_CONFLICT
         if rules.compute_exhausted(device.devcore, card.cores, cores):
             return Reason.COMPUTE_UNITS_EXHAUSTED
-        return None if rules.placeable(device.mode) else Reason.MIG_INFEASIBLE
+        return None if rules.placeable(device.mode) else rules.mode_reason()
 
     def _quota_fits(self, share: DeviceShare) -> bool:
         # HAMi tests the allocations of this pass only.
-        pending = (*(taken for _, taken in self._taken), share)
+        pending = (*self._taken, share)
         usage = self._rules.quota_use((*self._groups, pending), self._ask.inits)
         return self._quota(sum(one.memory for one in usage), sum(one.cores for one in usage))

@@ -1,4 +1,4 @@
-"""The node lock ``hami.io/mutex.lock`` (HAMi 2.10.0, pkg/util/nodelock/nodelock.go), as decisions without I/O."""
+"""The node lock ``hami.io/mutex.lock`` (HAMi, pkg/util/nodelock/nodelock.go), as decisions without I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pytest_hami.contract.releases import Traits
+
 LOCK = "hami.io/mutex.lock"
+CONTENTION = "node lock contention"
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -57,9 +60,14 @@ def format_duration(seconds: float) -> str:
     return f"{hours}h{text}" if hours else text
 
 
-def contention(node: str, timeout: float) -> str:
+def contended(text: str, traits: Traits) -> str:
+    """Return the text of an error that is about a lock held by another pod."""
+    return f"{text}: {CONTENTION}" if traits.lock_contention_suffix else text
+
+
+def contention(node: str, timeout: float, traits: Traits) -> str:
     """Return the text of a bind refused because another pod holds the lock; ``timeout`` in seconds."""
-    return f"node {node} has been locked within {format_duration(timeout)}: node lock contention"
+    return contended(f"node {node} has been locked within {format_duration(timeout)}", traits)
 
 
 def value(now: datetime, owner: tuple[str, str]) -> str:
@@ -68,11 +76,13 @@ def value(now: datetime, owner: tuple[str, str]) -> str:
 
 
 def owned_by(text: str, owner: tuple[str, str]) -> bool:
-    """Whether an owner may release a lock: its own, or one without an owner."""
-    return "," not in text or text.endswith(f",{owner[0]},{owner[1]}")
+    """Whether a lock names an owner (namespace, name)."""
+    return text.endswith(f",{owner[0]},{owner[1]}")
 
 
-def decide(text: str | None, owner: tuple[str, str], now: datetime, timeout: float, node: str) -> Decision:
+def decide(
+    text: str | None, owner: tuple[str, str], now: datetime, timeout: float, node: str, traits: Traits
+) -> Decision:
     """Return what Bind does with a lock annotation; ``timeout`` in seconds.
 
     A value that cannot be parsed blocks the node for ever: it never gets old.
@@ -87,10 +97,11 @@ def decide(text: str | None, owner: tuple[str, str], now: datetime, timeout: flo
         return Refused(taken)
     if now - taken > timedelta(seconds=timeout):
         return Take(text)
-    if len(parts) == 1:
-        return Refused(contention(node, timeout))
-    if (parts[1], parts[2]) == owner:
+    own = tuple(parts[1:]) == owner
+    if own and traits.own_lock_held:
         return Held()
+    if own or "" in parts[1:] or len(parts) == 1:
+        return Refused(contention(node, timeout, traits))
     return CheckOwner(parts[1], parts[2])
 
 

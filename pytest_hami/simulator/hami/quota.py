@@ -1,9 +1,9 @@
-"""What HAMi 2.10.0 counts against ResourceQuota objects (pkg/device/quota.go)."""
+"""What HAMi counts against ResourceQuota objects (pkg/device/quota.go)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_hami.contract.quantities import DeviceConfig, parse_quantity
@@ -29,6 +29,13 @@ class QuotaBook:
         self._rules = rules
         self._objects: dict[tuple[str, str], dict[str, int]] = {}
         self.entries: dict[tuple[str, str], Entry] = {}
+
+    def fork(self) -> QuotaBook:
+        """Return an independent book with the same content."""
+        other = QuotaBook(self._config, self._rules)
+        other._objects = dict(self._objects)
+        other.entries = {key: replace(entry) for key, entry in self.entries.items()}
+        return other
 
     def apply(self, kind: str, quota: Mapping[str, Any]) -> None:
         """Take an event of a ResourceQuota; of two with the same key the last one counts."""
@@ -63,6 +70,8 @@ class QuotaBook:
             entry = self.entries.get((namespace, resource))
             if entry is None or entry.limit is None:
                 continue
+            if not self._rules.limit_counts(entry.limit):
+                continue
             if not self._rules.quota_fits(entry.used, amount, entry.limit * factor):
                 return False
         return True
@@ -72,12 +81,12 @@ class QuotaBook:
         self._count(namespace, usage, 1)
 
     def remove(self, namespace: str, usage: Iterable[CardShare]) -> None:
-        """Give back the use of a pod; a use never falls below 0."""
+        """Give back the use of a pod."""
         self._count(namespace, usage, -1)
 
     def _count(self, namespace: str, usage: Iterable[CardShare], sign: int) -> None:
         for share in usage:
             memory = self._entry(namespace, self._config.memory_name)
             cores = self._entry(namespace, self._config.cores_name)
-            memory.used = max(memory.used + sign * share.memory, 0)
-            cores.used = max(cores.used + sign * share.cores, 0)
+            memory.used = self._rules.least_quota_use(memory.used + sign * share.memory)
+            cores.used = self._rules.least_quota_use(cores.used + sign * share.cores)

@@ -1,4 +1,4 @@
-"""Which nodes and cards the scheduler knows (HAMi 2.10.0, pkg/scheduler/scheduler.go, pkg/device/nvidia/device.go)."""
+"""Which nodes and cards the scheduler knows (HAMi, pkg/scheduler/scheduler.go, pkg/device/nvidia/device.go)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 from pytest_hami.contract.quantities import parse_quantity
 from pytest_hami.contract.register import RegisterError, parse, parse_scores
+from pytest_hami.simulator.hami.rules import Rules
 from pytest_hami.simulator.hami.state import HANDSHAKE, REGISTER, SCORE, NodeRecord, meta, notes_of
 
 OTHER_HANDSHAKES = tuple(f"{HANDSHAKE}-{vendor}" for vendor in ("dcu", "xpu", "va", "biren"))
 _WORD = "Requesting"
+_DELETED = "Deleted"
 _TIME = "%Y-%m-%d %H:%M:%S"
 _EXPIRY = timedelta(seconds=60)
 
@@ -34,15 +36,31 @@ class _Seen:
     text: str = ""
 
 
+@dataclass(frozen=True)
+class _Sign:
+    """What a handshake annotation says, and whether it is stamped anew."""
+
+    healthy: bool
+    refresh: bool
+    stamp: bool
+
+
 class Registry:
     """The node cache and its state machine."""
 
-    def __init__(self, count_name: str, selector: Mapping[str, str]) -> None:
+    def __init__(self, count_name: str, selector: Mapping[str, str], rules: Rules) -> None:
+        self._rules = rules
         self._count_name = count_name
         self._selector = dict(selector)
         self._seen: dict[str, _Seen] = {}
         self.objects: dict[str, Mapping[str, Any]] = {}
         self.nodes: dict[str, NodeRecord] = {}
+
+    def fork(self) -> Registry:
+        """Return an independent registry with the same content."""
+        other = Registry(self._count_name, self._selector, self._rules)
+        other._seen, other.objects, other.nodes = dict(self._seen), dict(self.objects), dict(self.nodes)
+        return other
 
     def event(self, kind: str, node: Mapping[str, Any]) -> bool:
         """Take a node event; True when a run must follow. An update waits for the next run."""
@@ -50,7 +68,8 @@ class Registry:
         if kind == "DELETED":
             self.objects.pop(name, None)
             self.nodes.pop(name, None)
-            self._seen.pop(name, None)
+            if self._rules.forgets_on_delete():
+                self._seen.pop(name, None)
             return True
         self.objects[name] = node
         return kind == "ADDED"
@@ -68,53 +87,68 @@ class Registry:
         return patches
 
     def _refresh(self, name: str, now: datetime) -> dict[str, str | None]:
-        node = self.objects[name]
+        node, rules = self.objects[name], self._rules
         notes = notes_of(node)
+        record = read_devices(node)
+        if record is None and not rules.judges_without_cards():
+            return {}
         stamp = f"{_WORD}_{now.strftime(_TIME)}"
-        patch: dict[str, str | None] = {key: stamp for key in OTHER_HANDSHAKES if _WORD not in notes.get(key, "")}
-        if _WORD not in notes.get(HANDSHAKE, ""):
-            patch[HANDSHAKE] = stamp
+        patch: dict[str, str | None] = {}
+        if rules.judges_without_cards():
+            patch = {key: stamp for key in OTHER_HANDSHAKES if _WORD not in notes.get(key, "")}
         allocatable = self._allocatable(node)
-        healthy, stale = self._judge(name, allocatable, notes, now)
+        sign = self._handshake(notes.get(HANDSHAKE, ""), allocatable, now)
+        if sign.stamp:
+            patch[HANDSHAKE] = stamp
+        healthy, stale = self._judge(name, allocatable, notes.get(REGISTER, ""), sign)
         if not healthy:
-            if self.nodes.pop(name, None) is not None:
-                self._seen.pop(name, None)
-                patch[HANDSHAKE] = None
-        elif stale:
-            record = read_devices(node)
-            if record is not None:
-                self.nodes[name] = record
+            if self.nodes.pop(name, None) is not None or rules.cleans_unknown():
+                if rules.forgets_on_cleanup():
+                    self._seen.pop(name, None)
+                patch[HANDSHAKE] = rules.farewell(now.strftime(_TIME))
+        elif stale and record is not None:
+            self.nodes[name] = record
         return patch
 
     def _allocatable(self, node: Mapping[str, Any]) -> int:
         value = ((node.get("status") or {}).get("allocatable") or {}).get(self._count_name, 0)
         return parse_quantity(value) or 0
 
-    def _judge(self, name: str, allocatable: int, notes: Mapping[str, str], now: datetime) -> tuple[bool, bool]:
-        healthy, changed = _handshake(notes.get(HANDSHAKE, ""), allocatable, now)
+    def _judge(self, name: str, allocatable: int, text: str, sign: _Sign) -> tuple[bool, bool]:
+        """Return whether a node is healthy and whether its cards are to be read again."""
         seen = self._seen.get(name, _Seen())
-        text = notes.get(REGISTER, "")
         if allocatable == 0 and seen.allocatable == 0:
-            return healthy, changed
+            return sign.healthy, sign.refresh
         if allocatable != seen.allocatable:
             self._seen[name] = _Seen(allocatable, text)
-            return (False, changed) if allocatable == 0 else (True, True)
-        if text != seen.text:
+            return (False, sign.refresh) if allocatable == 0 else (True, True)
+        if text != seen.text and self._rules.notices_register_text():
             self._seen[name] = _Seen(allocatable, text)
-            return healthy, True
-        return healthy, changed
+            return sign.healthy, True
+        return sign.healthy, sign.refresh
+
+    def _handshake(self, text: str, allocatable: int, now: datetime) -> _Sign:
+        """Return what the handshake annotation says: only a minute-old request of a node without cards is unhealthy."""
+        rules = self._rules
+        if not rules.stamps():
+            return _Sign(True, False, False)
+        _, separator, stamp = text.partition("_")
+        told = _parse_time(stamp, now) if separator else None
+        if _WORD in text:
+            if told is None:
+                return _Sign(rules.believes_bad_time() or allocatable > 0, False, False)
+            return _Sign(now < told + _EXPIRY or allocatable > 0, False, False)
+        if _DELETED in text and rules.recovers_deleted():
+            over = told is not None and now >= told + _EXPIRY
+            return _Sign(True, over, over)
+        return _Sign(True, True, True)
 
 
-def _handshake(text: str, allocatable: int, now: datetime) -> tuple[bool, bool]:
-    """Return (healthy, refresh): only a minute-old request of a node without cards is unhealthy."""
-    if _WORD not in text:
-        return True, True
-    _, _, stamp = text.partition("_")
+def _parse_time(text: str, now: datetime) -> datetime | None:
     try:
-        asked = datetime.strptime(stamp, _TIME).replace(tzinfo=now.tzinfo)
+        return datetime.strptime(text, _TIME).replace(tzinfo=now.tzinfo)
     except ValueError:
-        return True, False
-    return now < asked + _EXPIRY or allocatable > 0, False
+        return None
 
 
 # Every register run reads every node, and the text of a card changes next to never.

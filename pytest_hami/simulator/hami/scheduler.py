@@ -1,10 +1,11 @@
-"""The HAMi 2.10.0 scheduler as a state machine without I/O (pkg/scheduler/scheduler.go).
+"""The HAMi scheduler as a state machine without I/O (pkg/scheduler/scheduler.go).
 
 A server around it feeds API events, asks for decisions, and performs the patches and events that come back.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from pytest_hami.simulator.hami.pods import PodBook
 from pytest_hami.simulator.hami.quota import QuotaBook
 from pytest_hami.simulator.hami.registry import NodePatch, Registry, read_devices
 from pytest_hami.simulator.hami.rules import Rules
-from pytest_hami.simulator.hami.score import WEIGHTS, WeightsError, parse_weights
+from pytest_hami.simulator.hami.score import WEIGHTS, WeightsError
 from pytest_hami.simulator.hami.state import (
     ALLOCATED,
     BIND_PHASE,
@@ -50,6 +51,9 @@ class PodEvent:
     message: str
 
 
+_NO_REQUEST = PodEvent("Warning", "FilteringFailed", "does not request any resource")
+
+
 @dataclass(frozen=True)
 class FilterResult:
     """The answer of Filter: nodes, or failures by node, or an error; the pod's merge patch, and events.
@@ -76,13 +80,23 @@ class HamiScheduler:
         self, config: SchedulerConfig, rules: Rules | None = None, now: Callable[[], datetime] = _utc_now
     ) -> None:
         self.config = config
-        self.rules = rules or Rules()
+        self.rules = rules or Rules(config.traits)
         self.synced = False
         self._now = now
         self._quota = QuotaBook(config.devices, self.rules)
         self._pods = PodBook(self._quota, self.rules)
-        self._registry = Registry(config.devices.count_name, config.node_label_selector)
+        self._registry = Registry(config.devices.count_name, config.node_label_selector, self.rules)
         self._overview: dict[str, list[Card]] = {}
+
+    def fork(self, now: Callable[[], datetime]) -> HamiScheduler:
+        """Return an independent scheduler with the same memory."""
+        other = HamiScheduler(self.config, self.rules, now)
+        other.synced = self.synced
+        other._quota = self._quota.fork()
+        other._pods = self._pods.fork(other._quota)
+        other._registry = self._registry.fork()
+        other._overview = dict(self._overview)
+        return other
 
     def pod_event(self, kind: str, pod: Mapping[str, Any]) -> None:
         """Take an ``ADDED``, ``MODIFIED`` or ``DELETED`` event of a pod."""
@@ -120,10 +134,13 @@ class HamiScheduler:
         """Choose a node of ``node_names`` and cards on it, and reserve them."""
         requests = self._requests(pod)
         if requests is None:
-            return FilterResult(node_names=tuple(node_names))
-        self._pods.release(uid_of(pod))
+            told = (_NO_REQUEST,) if self.rules.reports_no_request() else ()
+            return FilterResult(node_names=tuple(node_names), events=told)
+        self._pods.release(uid_of(pod), self.rules.filter_returns_quota())
         node_names = self.rules.candidates(node_names, self._registry.nodes)
         usage = self._pods.cards(self._registry.nodes)
+        if self.rules.overview_follows_filter():
+            self._overview = usage
         states = {
             name: NodeState(usage[name], self._node_notes(name, record), record.scores)
             for name in node_names
@@ -159,8 +176,13 @@ class HamiScheduler:
     def _node_notes(self, name: str, record: NodeRecord) -> Mapping[str, str]:
         return self.rules.node_notes(notes_of(record.node), notes_of(self._registry.objects[name]))
 
+    def asks(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the filter sees a request in a pod."""
+        return self._requests(pod) is not None
+
     def _requests(self, pod: Mapping[str, Any]) -> tuple[tuple[str, bool, ContainerRequest | None], ...] | None:
-        requests = pod_requests(pod, self.config.devices)
+        found = pod_requests(pod, self.config.devices, self.rules.traits)
+        requests = tuple(asked for asked in found if self.rules.gets_cards(asked[1]))
         return requests if any(request is not None for _, _, request in requests) else None
 
     def _evaluate(
@@ -172,7 +194,7 @@ class HamiScheduler:
     ) -> tuple[dict[str, NodeFit], dict[str, str]] | FilterResult:
         notes = notes_of(pod)
         try:
-            weights = parse_weights(notes.get(WEIGHTS))
+            weights = self.rules.weights(notes.get(WEIGHTS))
         except WeightsError as error:
             text = f"calcScore failed {error} for pod {meta(pod).get('name')}"
             return FilterResult(error=text, events=(PodEvent("Warning", "FilteringFailed", text),))
@@ -191,7 +213,10 @@ class HamiScheduler:
                 refusals[name] = outcome
             else:
                 fits[name] = outcome
-        failed = {name: refusal.text for name, refusal in refusals.items()}
+        failed = {
+            name: refusal.text if name not in states else self.rules.told_reason(refusal.text)
+            for name, refusal in refusals.items()
+        }
         if fits:
             return fits, failed
         return FilterResult(failed=failed, events=self._failure_events(refusals, len(names)))
@@ -211,8 +236,8 @@ class HamiScheduler:
     def _choose(self, pod: Mapping[str, Any], fits: Mapping[str, NodeFit]) -> tuple[str, list[tuple[str, float]]]:
         policy = notes_of(pod).get(NODE_POLICY, self.config.node_policy)
         keys = {name: self.rules.node_key(fit.score, policy) for name, fit in fits.items()}
-        best = max(keys.values())
-        chosen = self.rules.break_tie([name for name, key in keys.items() if key == best])
+        best = max((key for key in keys.values() if not math.isnan(key)), default=math.nan)
+        chosen = self.rules.break_tie([name for name, key in keys.items() if key == best or math.isnan(key)])
         order = sorted((name for name in keys if name != chosen), key=lambda name: keys[name])
         return chosen, [(name, fits[name].score) for name in [*order, chosen]]
 
@@ -225,12 +250,13 @@ class HamiScheduler:
         return str(int(self._now().timestamp()))
 
     def rollback(self, uid: str) -> None:
-        """Undo the reservation of a pod whose patch failed."""
-        self._pods.release(uid)
+        """Undo the reservation of a pod whose patch failed, or whose filter broke off."""
+        self._pods.release(uid, self.rules.filter_returns_quota())
 
-    def drop(self, uid: str) -> None:
-        """Forget the reservation of a pod, as Bind does for an unknown pod or node."""
-        self._pods.release(uid)
+    def unknown(self, uid: str) -> None:
+        """Take note that Bind met a pod or node which is not known."""
+        if self.rules.releases_unknown():
+            self._pods.release(uid)
 
     def bind_annotations(self, pod: Mapping[str, Any]) -> dict[str, str]:
         """Return the annotations that Bind adds; times in Unix seconds."""
@@ -238,7 +264,7 @@ class HamiScheduler:
 
     def needs_lock(self, pod: Mapping[str, Any]) -> bool:
         """Whether Bind takes the node lock: cards only in init containers take none (issue 2640)."""
-        requests = pod_requests(pod, self.config.devices)
+        requests = pod_requests(pod, self.config.devices, self.rules.traits)
         return any(request is not None for _, is_init, request in requests if not is_init)
 
     def known_pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -255,5 +281,5 @@ class HamiScheduler:
     def metrics(self) -> str:
         """Return the exposition: cards as of the last ``register``, pods and quotas live. Raises CollisionError."""
         return exposition.render(
-            self.config.release, self._overview, self._pods.records.values(), self._quota.entries, self.rules
+            self.config, self._overview, self._pods.records.values(), self._quota.entries, self.rules
         )

@@ -1,6 +1,6 @@
 """The HAMi scheduler as a server: extender and webhook over HTTPS, metrics over HTTP, informers behind them.
 
-Source: HAMi 2.10.0, cmd/scheduler/main.go, pkg/scheduler/routes/route.go and pkg/scheduler/scheduler.go.
+Source: HAMi, cmd/scheduler/main.go, pkg/scheduler/routes/route.go and pkg/scheduler/scheduler.go.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp import web
 
-from pytest_hami.contract.quantities import pod_requests
 from pytest_hami.simulator.certificates import ServerIdentity, loopback_identity
 from pytest_hami.simulator.client import Access, Api, ApiError, Informer
 from pytest_hami.simulator.hami.binding import BindArgs, Binder
@@ -91,7 +90,7 @@ class HamiServer:
         )
         self._api = Api(self._api_url, self._session)
         self._recorder = Recorder(self._api, self.config.scheduler_name)
-        self._binder = Binder(self._api, self.model, self._recorder, lock_timeout=self.config.node_lock_timeout)
+        self._binder = Binder(self._api, self.model, self._recorder)
         self._wake = asyncio.Event()
         self._synced = asyncio.Event()
         try:
@@ -200,9 +199,10 @@ class HamiServer:
             return _filter_answer(error="extender args missing pod")
         await self._synced.wait()
         names, nodes = args.get("nodenames"), args.get("nodes")
-        if names is None and nodes is None:
+        simulates = isinstance(nodes, dict) and self.model.rules.answers_about_nodes()
+        if names is None and not simulates:
             return self._filter_nothing(request, pod)
-        if isinstance(nodes, dict):
+        if isinstance(nodes, dict) and simulates:
             return self._simulate(pod, nodes.get("items") or [])
         result = self.model.filter(pod, list(names or ()))
         if result.patch is not None:
@@ -221,11 +221,11 @@ class HamiServer:
         )
 
     def _filter_nothing(self, request: web.Request, pod: dict[str, Any]) -> web.StreamResponse:
-        if not any(asked is not None for _, _, asked in pod_requests(pod, self.config.devices)):
+        if not self.model.asks(pod):
             return _filter_answer()
         rules, uid = self.model.rules, str((pod.get("metadata") or {}).get("uid", ""))
         if rules.filter_without_nodes_releases():
-            self.model.drop(uid)
+            self.model.rollback(uid)
         answer = rules.filter_without_nodes()
         if answer:
             return _filter_answer(error=answer)

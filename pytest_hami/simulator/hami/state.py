@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pytest_hami.contract.quantities import to_int32
 from pytest_hami.contract.register import Device
 
 WORD = "NVIDIA"
@@ -31,6 +32,12 @@ class Card:
     cores: int = 0
     score: float = 0.0
 
+    def take(self, shares: int, memory: int, cores: int) -> None:
+        """Add a use of the card; HAMi counts in 32 bits."""
+        self.used += shares
+        self.memory = to_int32(self.memory + memory)
+        self.cores = to_int32(self.cores + cores)
+
     def copy(self) -> Card:
         """Return an independent record."""
         return replace(self)
@@ -38,12 +45,13 @@ class Card:
 
 @dataclass(frozen=True)
 class CardShare:
-    """What one pod takes of one card: MiB, percent and shares."""
+    """What one pod takes of one card: MiB, percent and shares, and the position of the container, where it is kept."""
 
     uuid: str
     memory: int
     cores: int
     shares: int
+    position: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The mutating webhook ``vgpu.hami.io`` (HAMi 2.10.0, pkg/scheduler/webhook.go, pkg/device/nvidia/device.go)."""
+"""The mutating webhook ``vgpu.hami.io`` (HAMi, pkg/scheduler/webhook.go, pkg/device/nvidia/device.go)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_hami.contract.quantities import DeviceConfig, parse_quantity, pod_requests
+from pytest_hami.contract.quantities import DeviceConfig, quantity_value
 from pytest_hami.simulator.hami.jsonpatch import diff
 from pytest_hami.simulator.hami.rules import Rules
 
@@ -54,7 +54,7 @@ def admit(
         changed["spec"]["schedulerName"] = scheduler_name
     if asks and scheduler_name and rules.refuses_node_name(str(spec.get("nodeName") or "")):
         return _denied("pod has node assigned")
-    memory, cores = rules.quota_request(pod_requests(changed, config))
+    memory, cores = rules.quota_request(rules.quota_subjects(changed, config))
     if rules.webhook_checks_quota(memory, cores) and not quota_fits(memory, cores):
         return _denied("exceeding resource quota")
     return Admission(True, patch=diff(pod, changed))
@@ -64,19 +64,24 @@ def _denied(message: str) -> Admission:
     return Admission(False, 403, "Forbidden", message)
 
 
+def _privileged(container: Mapping[str, Any]) -> bool:
+    return bool((container.get("securityContext") or {}).get("privileged"))
+
+
 def _first_privileged(spec: Mapping[str, Any]) -> str | None:
     for key in ("initContainers", "containers"):
         for container in spec.get(key) or []:
-            if (container.get("securityContext") or {}).get("privileged"):
+            if _privileged(container):
                 return str(container.get("name", ""))
     return None
 
 
 def _mutate_containers(spec: dict[str, Any], config: DeviceConfig, rules: Rules) -> bool:
     asks = False
-    for key in ("initContainers", "containers"):
+    for is_init, key in ((True, "initContainers"), (False, "containers")):
         for container in spec.get(key) or []:
-            asks |= _mutate(spec, container, config, rules)
+            if rules.looks_at(is_init, _privileged(container)):
+                asks |= _mutate(spec, container, config, rules)
     return asks
 
 
@@ -87,7 +92,7 @@ def _mutate(spec: dict[str, Any], container: dict[str, Any], config: DeviceConfi
 
     def value(name: str) -> int | None:
         found = limits.get(name, requests.get(name))
-        return None if found is None else parse_quantity(found)
+        return None if found is None else quantity_value(found)
 
     percent = value(config.percentage_name)
     if percent is not None and not rules.percentage_valid(percent):
@@ -100,7 +105,7 @@ def _mutate(spec: dict[str, Any], container: dict[str, Any], config: DeviceConfi
         if amount is not None and not rules.amount_valid(name, amount):
             raise _AmountError(f"invalid {name} value {amount} in container {container.get('name', '')}")
     if config.priority_name in limits:
-        _add_env(container, "CUDA_TASK_PRIORITY", str(parse_quantity(limits[config.priority_name])))
+        _add_env(container, "CUDA_TASK_PRIORITY", str(quantity_value(limits[config.priority_name])))
     if config.gpu_core_policy not in ("", "default"):
         _add_env(container, "GPU_CORE_UTILIZATION_POLICY", config.gpu_core_policy)
     asks = config.count_name in limits

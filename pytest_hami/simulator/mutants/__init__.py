@@ -30,11 +30,13 @@ def find(names: Iterable[str]) -> tuple[Mutant, ...]:
     return tuple(found)
 
 
-def rules_for(part: str, names: Iterable[str]) -> Any | None:
+def rules_for(part: str, names: Iterable[str], *arguments: object) -> Any | None:
     """Return the rules of ``part`` with the defects among ``names`` that are its own, None when there are none.
+
+    ``arguments`` are those that the part's rules are made with.
 
     Several defects of one part are combined; where two override the same decision the first one named wins.
     Raises UnknownMutant.
     """
     bases = tuple(mutant.rules for mutant in find(names) if mutant.part == part)
-    return type("MutantRules", bases, {})() if bases else None
+    return type("MutantRules", bases, {})(*arguments) if bases else None

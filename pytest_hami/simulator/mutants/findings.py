@@ -181,7 +181,7 @@ class KeepsOldLock(Rules):
     ) -> lock.Decision:
         found = super().lock_decision(text, owner, now, timeout, node)
         old = text is not None and isinstance(found, lock.Take)
-        return lock.Refused(lock.contention(node, timeout)) if old else found
+        return lock.Refused(lock.contention(node, timeout, self.traits)) if old else found
 
 
 def _is_hamis(pod: Mapping[str, Any]) -> bool:

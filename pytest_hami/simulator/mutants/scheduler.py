@@ -197,55 +197,55 @@ class NeverExhausted(Rules):
 
 @_defect("use-gputype-case-sensitive", "use-gputype compares upper and lower case.", FIT, "mock-12", "CardTypeMismatch")
 class TypeCase(Rules):
-    def type_match(self, kind: str, use: str, avoid: str) -> bool:
-        if use.strip() and not any(token in kind for token in tokens(use)):
+    def type_match(self, kind: str, use: str | None, avoid: str | None) -> bool:
+        if use is not None and use.strip() and not any(token in kind for token in tokens(use)):
             return False
-        return super().type_match(kind, "", avoid)
+        return super().type_match(kind, None, avoid)
 
 
 @_defect("use-gputype-first-word-only", "use-gputype looks at the first word of its list.", FIT, "mock-12",
          "CardTypeMismatch")  # fmt: skip
 class TypeFirstWord(Rules):
-    def type_match(self, kind: str, use: str, avoid: str) -> bool:
-        return super().type_match(kind, ",".join(tokens(use)[:1]), avoid)
+    def type_match(self, kind: str, use: str | None, avoid: str | None) -> bool:
+        return super().type_match(kind, None if use is None else ",".join(tokens(use)[:1]), avoid)
 
 
 @_defect("use-gputype-ignored", "use-gputype is not read.", FIT, "mock-13", "CardTypeMismatch")
 class TypeIgnored(Rules):
-    def type_match(self, kind: str, use: str, avoid: str) -> bool:
-        return super().type_match(kind, "", avoid)
+    def type_match(self, kind: str, use: str | None, avoid: str | None) -> bool:
+        return super().type_match(kind, None, avoid)
 
 
 @_defect("nouse-gputype-ignored", "nouse-gputype is not read.", FIT, "mock-14", "cards")
 class AvoidTypeIgnored(Rules):
-    def type_match(self, kind: str, use: str, avoid: str) -> bool:
-        return super().type_match(kind, use, "")
+    def type_match(self, kind: str, use: str | None, avoid: str | None) -> bool:
+        return super().type_match(kind, use, None)
 
 
 @_defect("use-gpuuuid-ignored", "use-gpuuuid is not read.", FIT, "mock-15", "cards")
 class UuidIgnored(Rules):
-    def uuid_match(self, uuid: str, use: str, avoid: str) -> bool:
-        return super().uuid_match(uuid, "", avoid)
+    def uuid_match(self, uuid: str, use: str | None, avoid: str | None) -> bool:
+        return super().uuid_match(uuid, None, avoid)
 
 
 @_defect("use-gpuuuid-case-insensitive", "use-gpuuuid does not compare upper and lower case.", FIT, "mock-15",
          "CardUuidMismatch")  # fmt: skip
 class UuidCase(Rules):
-    def uuid_match(self, uuid: str, use: str, avoid: str) -> bool:
-        return super().uuid_match(uuid.lower(), use.lower(), avoid.lower())
+    def uuid_match(self, uuid: str, use: str | None, avoid: str | None) -> bool:
+        return super().uuid_match(uuid.lower(), use and use.lower(), avoid and avoid.lower())
 
 
 @_defect("nouse-gpuuuid-first-only", "nouse-gpuuuid looks at the first UUID of its list.", FIT, "mock-16",
          "CardUuidMismatch")  # fmt: skip
 class AvoidFirstUuid(Rules):
-    def uuid_match(self, uuid: str, use: str, avoid: str) -> bool:
-        return super().uuid_match(uuid, use, ",".join(tokens(avoid)[:1]))
+    def uuid_match(self, uuid: str, use: str | None, avoid: str | None) -> bool:
+        return super().uuid_match(uuid, use, None if avoid is None else ",".join(tokens(avoid)[:1]))
 
 
 @_defect("nouse-gpuuuid-ignored", "nouse-gpuuuid is not read.", FIT, "mock-16", "cards")
 class AvoidUuidIgnored(Rules):
-    def uuid_match(self, uuid: str, use: str, avoid: str) -> bool:
-        return super().uuid_match(uuid, use, "")
+    def uuid_match(self, uuid: str, use: str | None, avoid: str | None) -> bool:
+        return super().uuid_match(uuid, use, None)
 
 
 @_defect("offered-nodes-ignored", "The filter looks at every registered node, not at those that it was offered.",
