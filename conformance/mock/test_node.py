@@ -132,13 +132,7 @@ def test_memory_oversubscription(hami, hami_nodes, case):
     card, other = node.cards
     before = hami.pod(on=card, memory=1000, cores=5).running(memory=1000)
     assert "CUDA_OVERSUBSCRIBE" not in before.env()
-    double_memory(hami, node)
-    require_equal(
-        {"scaled": [81_920, 81_920], "other": [40_960, 40_960]},
-        {"scaled": [d.devmem for d in hami.registered(node.name)],
-         "other": [d.devmem for d in hami.registered(untouched.name)]},
-        "registered MiB",
-    )  # fmt: skip
+    double_memory(hami, node, untouched)
     if case == "single":
         pod = hami.pod(on=card, memory=61_440, cores=10).running(memory=61_440)
         assert pod.env()["CUDA_OVERSUBSCRIBE"] == "true"
@@ -163,9 +157,15 @@ def test_memory_oversubscription(hami, hami_nodes, case):
     assert before.current["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def double_memory(hami, node):
-    """Scale the memory of a node by two and assert that the scheduler counts with it."""
+def double_memory(hami, node, untouched):
+    """Scale the memory of a node by two and assert that it registers twice its memory and the scheduler counts with it."""
     hami.configure_node(node, devicememoryscaling=2.0)
+    require_equal(
+        {"scaled": [81_920, 81_920], "other": [40_960, 40_960]},
+        {"scaled": [d.devmem for d in hami.registered(node.name)],
+         "other": [d.devmem for d in hami.registered(untouched.name)]},
+        "registered MiB",
+    )  # fmt: skip
     with hami.known("register-annotation-changed-alone") as what:
         require_limit(hami, node, 85_899_345_920 if what == "noticed" else 42_949_672_960)
     if what != "noticed":
