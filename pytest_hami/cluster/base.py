@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from pytest_hami.checks import Capability
+from pytest_hami.processes import ClusterUnavailable as ClusterUnavailable  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.fleet import Fleet
@@ -55,10 +56,6 @@ class Timing:
     def scaled(self, factor: float) -> Timing:
         """Return the limits multiplied by ``factor``."""
         return Timing(*(factor * value for value in (self.place, self.start, self.settle, self.delete, self.restart)))
-
-
-class ClusterUnavailable(Exception):
-    """The cluster cannot be had, or broke: the run ends with exit code 6. The text is one line."""
 
 
 class CommandRefused(Exception):
@@ -113,13 +110,6 @@ class Cluster(ABC):
     @abstractmethod
     def scheduler_metrics(self) -> str:
         """Return the text of the HAMi scheduler's ``/metrics``."""
-
-    @abstractmethod
-    def filter(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Call the HAMi scheduler's ``/filter`` with these ExtenderArgs and return its ExtenderFilterResult.
-
-        None when the connection ends without an answer. A cluster that cannot be asked lacks the capability ``extender``.
-        """
 
     @abstractmethod
     def require_alive(self) -> None:

@@ -14,17 +14,17 @@ from pytest_hami.cluster.base import Part, PartState
 PLAYED = ("apiserver", "hami-scheduler", "kube-scheduler", "node")
 # What kube-controller-manager does is part of the simulated API server, and modelled beside a real one.
 CONTROLLERS = "controllers"
-# Which part of a cluster each program belongs to, and the option that names it.
+# Which part of a cluster each program belongs to, and the option that names it; a library is no part.
 PART_OF = {
     "etcd": "apiserver", "kube-apiserver": "apiserver", "kube-scheduler": "kube-scheduler",
-    "hami-scheduler": "hami-scheduler", "device-plugin": "node", "monitor": "monitor", "nvml": "node",
+    "hami-scheduler": "hami-scheduler", "device-plugin": "node", "monitor": "monitor",
 }  # fmt: skip
 OPTION_OF = {
     "etcd": "--hami-assets", "kube-apiserver": "--hami-assets", "kube-scheduler": "--hami-assets",
     "hami-scheduler": "--hami-scheduler", "device-plugin": "--hami-device-plugin", "monitor": "--hami-monitor",
     "nvml": "--hami-nvml",
 }  # fmt: skip
-NOT_THERE_YET = ("device-plugin", "monitor", "nvml")
+NOT_THERE_YET = ("monitor",)
 
 
 class CompositionRefused(ValueError):
@@ -81,25 +81,28 @@ class Composition:
             there, missing = ("etcd", "kube-apiserver") if self.etcd else ("kube-apiserver", "etcd")
             yield f"--hami-assets: {there} without {missing}: neither serves without the other"
         for name, part in mutants.items():
-            found = next((program for program in self.programs if PART_OF[program] == part), "")
+            found = next((program for program in self.programs if PART_OF.get(program) == part), "")
             if found:
                 label = "HAMi scheduler" if part == "hami-scheduler" else part
                 yield (
                     f"--hami-mutant: {name} is a defect of the simulated {label}, and {OPTION_OF[found]} takes its place"
                 )
+        if self.nvml is not None and not (self.device_plugin or self.monitor):
+            yield "--hami-nvml: nothing here loads it; name what does with --hami-device-plugin or --hami-monitor"
         for program in NOT_THERE_YET:
             if program in self.programs:
                 yield f"{OPTION_OF[program]}: a real {program} is planned and not there yet in this version"
 
     def is_real(self, part: str) -> bool:
         """Return whether any program stands behind a part."""
-        return any(PART_OF[name] == part for name in self.programs)
+        return any(PART_OF.get(name) == part for name in self.programs)
 
     @property
     def played(self) -> tuple[str, ...]:
         """The parts that the simulator plays, in the order in which they start."""
         beside = (CONTROLLERS,) if self.is_real("apiserver") else ()
-        return beside + tuple(part for part in PLAYED if not self.is_real(part))
+        # Beside a real device plugin kubelet is still ours.
+        return beside + tuple(part for part in PLAYED if part == "node" or not self.is_real(part))
 
     @property
     def lane(self) -> str:
@@ -121,11 +124,15 @@ class Composition:
         )
 
     def _part(self, name: str, simulated: str) -> Part:
-        behind = {program: found for program, found in self.programs.items() if PART_OF[program] == name}
+        behind = {program: found for program, found in self.programs.items() if PART_OF.get(program) == name}
         if not behind:
             state = PartState.SIMULATED if simulated else PartState.ABSENT
             return Part(name, state, simulated)
         # The last one is what the part is named after; what it stands on is told beside it.
         main, *others = reversed(behind)
         version = ", ".join([behind[main].version, *(f"{other} {behind[other].version}" for other in others)])
+        if name in {"node", "monitor"}:
+            version += f", on {self.nvml.path if self.nvml else 'our stand-in for NVML'}"
+        if name == "node":
+            version += " and our kubelet"
         return Part(name, PartState.REAL, version, behind[main].digest)

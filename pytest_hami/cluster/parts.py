@@ -10,7 +10,7 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_hami.cluster.processes import Port, Process
+from pytest_hami.processes import Port, Process
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.workspace import Workspace

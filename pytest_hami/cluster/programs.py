@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_hami.cluster.base import ClusterUnavailable
 from pytest_hami.cluster.composition import Composition, Program
-from pytest_hami.cluster.processes import output_of
+from pytest_hami.processes import output_of
 
 VERSION_LIMIT = 5.0
 # The argument that makes a program state its version, and the line in which it does.
@@ -19,6 +19,8 @@ STATES = {
     "kube-apiserver": ("--version", r"^Kubernetes v?(\S+)"),
     "kube-scheduler": ("--version", r"^Kubernetes v?(\S+)"),
     "hami-scheduler": ("version", r"^version:\s*v?(\S+)"),
+    "device-plugin": ("version", r"\bversion:\s*v?(\S+)"),
+    "monitor": ("version", r"^version:\s*v?(\S+)"),
 }
 
 

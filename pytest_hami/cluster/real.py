@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pytest_hami.cluster.access import ApiAccess
+from pytest_hami.cluster.base import ClusterUnavailable
 from pytest_hami.cluster.composition import Composition
 from pytest_hami.cluster.control_plane import Etcd, KubeApiserver
-from pytest_hami.cluster.hami_scheduler import RealHamiScheduler
+from pytest_hami.cluster.hami_scheduler import DEVICE_CONFIG, RealHamiScheduler
 from pytest_hami.cluster.kube_scheduler import Extender, KubeSchedulers
 from pytest_hami.cluster.parts import RealPart, Stack
 from pytest_hami.cluster.workspace import Workspace
+
+
+def _library(composition: Composition) -> Path | None:
+    """Return the NVML library of the parts that load one. Raises ClusterUnavailable where there is none to be had."""
+    if not (composition.device_plugin or composition.monitor):
+        return None
+    if composition.device_plugin and not (find_spec("grpc") and find_spec("google.protobuf")):
+        raise ClusterUnavailable("device-plugin: our kubelet needs grpcio and protobuf: pip install pytest-hami[real]")
+    if composition.nvml is not None:
+        return composition.nvml.path.absolute()
+    from pytest_hami.kubelet import nvml
+
+    try:
+        return nvml.library()
+    except nvml.NvmlUnavailable as error:
+        raise ClusterUnavailable(str(error)) from None
 
 
 class RealParts:
@@ -34,6 +53,7 @@ class RealParts:
         if composition.etcd is not None and composition.kube_apiserver is not None:
             self._etcd = Etcd(composition.etcd.path, self._stack)
             self._apiserver = KubeApiserver(composition.kube_apiserver.path, self._stack, self._etcd)
+        self._library = _library(composition)
         if composition.hami_scheduler is not None:
             self.hami_scheduler = RealHamiScheduler(composition.hami_scheduler.path, self._stack, self._kubeconfig)
 
@@ -65,6 +85,12 @@ class RealParts:
             config["kubelet"] = [str(self._stack.certificate), str(self._stack.key)]
         if self.hami_scheduler is not None:
             config["extender"] = self.hami_scheduler.extender.to_dict()
+        if self._composition.device_plugin is not None:
+            config["device_plugin"] = {
+                "program": str(self._composition.device_plugin.path.absolute()), "library": str(self._library),
+                "directory": str(self._workspace.directory), "kubeconfig": str(self._kubeconfig),
+                "device_config": dict(DEVICE_CONFIG), "scale": self._stack.scale,
+            }  # fmt: skip
         return config
 
     def launch_schedulers(self, access: ApiAccess, extender: Callable[[], Mapping[str, Any]]) -> None:

@@ -22,7 +22,7 @@ class SimulatorProcess:
     """The child process; it ends when its standard input closes, so also when we are killed."""
 
     def __init__(self, env: Mapping[str, str], on_end: Callable[[str], None]) -> None:
-        """Start it. Raises ClusterUnavailable. ``on_end`` is told, on another thread, when it ends unasked."""
+        """Start it. Raises ClusterUnavailable. ``on_end`` is told, on another thread, when it or what it runs ends unasked."""
         self._on_end = on_end
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._ids = itertools.count(1)
@@ -63,6 +63,8 @@ class SimulatorProcess:
         answer = self._answer(f"command {op}", limit)
         if answer.get("id") != number:
             raise ClusterUnavailable(f"embedded cluster: {op}: expected answer {number}, got {one_line(answer)}")
+        if answer.get("lost"):
+            raise ClusterUnavailable(one_line(answer.get("error"), 2000))
         if not answer.get("ok"):
             raise CommandRefused(f"embedded cluster: {one_line(answer.get('error', answer))}")
         return answer.get("result")
@@ -105,9 +107,14 @@ class SimulatorProcess:
         try:
             for line in self._process.stdout:
                 try:
-                    self._answers.put(json.loads(line))
+                    message = json.loads(line)
                 except ValueError:
                     print(line.decode(errors="replace"), end="", file=sys.stderr)
+                    continue
+                if message.keys() == {"lost"}:
+                    self._on_end(str(message["lost"]))
+                else:
+                    self._answers.put(message)
         except (OSError, ValueError):
             pass
         self._answers.put(None)

@@ -55,10 +55,10 @@ def _say(message: dict[str, Any]) -> None:
 
 
 async def _serve(lines: _Lines, started: list[Any]) -> int:
-    from pytest_hami.simulator.host import Host, HostConfig, HostError
+    from pytest_hami.simulator.host import Host, HostConfig, HostError, HostLost
 
     try:
-        host = Host(HostConfig.parse(await lines.next()))
+        host = Host(HostConfig.parse(await lines.next()), lambda why: _say({"lost": why}))
         started.append(host)
         ready = await host.start()
     except HostError as error:
@@ -78,7 +78,7 @@ async def _serve(lines: _Lines, started: list[Any]) -> int:
             operation = str(command.pop("op", ""))
             result = None if operation == "stop" else await host.command(operation, command)
         except HostError as error:
-            _say({"id": number, "ok": False, "error": str(error)})
+            _say({"id": number, "ok": False, "error": str(error), "lost": isinstance(error, HostLost)})
             continue
         except ValueError as error:
             _say({"id": number, "ok": False, "error": f"expected a JSON object on one line: {error}"})

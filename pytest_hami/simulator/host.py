@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import aiohttp
 
 from pytest_hami import __version__
 from pytest_hami.contract.releases import Release
+from pytest_hami.processes import ClusterUnavailable
 from pytest_hami.simulator import mutants
 from pytest_hami.simulator.apiserver import ApiServer
 from pytest_hami.simulator.client import Access, Api, ApiError
@@ -21,6 +22,8 @@ from pytest_hami.simulator.hami.config import SchedulerConfig
 from pytest_hami.simulator.hami.server import HamiServer
 
 if TYPE_CHECKING:
+    from pytest_hami.kubelet.plugin import Plugins
+    from pytest_hami.simulator.allocate import NodeRules
     from pytest_hami.simulator.controllers import Controllers
     from pytest_hami.simulator.kube_scheduler import KubeScheduler
     from pytest_hami.simulator.node import NodeAgent
@@ -33,12 +36,17 @@ class HostError(Exception):
     """A configuration or command that cannot be carried out; the text is one line."""
 
 
+class HostLost(HostError):
+    """Something that this cluster is made of cannot be had, or has ended; the text is one line."""
+
+
 @dataclass(frozen=True)
 class HostConfig:
     """What the embedded cluster is made of.
 
     ``api`` is the API server outside of this process, only where none is among ``parts``, and ``kubelet`` the paths of the
-    certificate and key with which its kubelet serves. ``extender`` is the HAMi scheduler outside of this process.
+    certificate and key with which its kubelet serves. ``extender`` is the HAMi scheduler outside of this process,
+    ``device_plugin`` the fields of a ``kubelet.hami.PluginProgram`` that the nodes run.
     """
 
     release: str = "2.10.0"
@@ -50,6 +58,7 @@ class HostConfig:
     scheduler_flags: Mapping[str, Any] = field(default_factory=dict)
     port: int = 0
     extender: Extender | None = None
+    device_plugin: Mapping[str, Any] | None = None
 
     @classmethod
     def parse(cls, line: str | bytes) -> HostConfig:
@@ -103,8 +112,10 @@ class HostConfig:
 class Host:
     """The running parts. Commands are carried out one after the other by the caller."""
 
-    def __init__(self, config: HostConfig) -> None:
+    def __init__(self, config: HostConfig, on_loss: Callable[[str], None] = lambda _: None) -> None:
+        """``on_loss`` is told why something that this cluster is made of has ended by itself."""
         self._config = config
+        self._on_loss = on_loss
         self._access = config.api or Access("")
         self._extender = config.extender
         self._apiserver: ApiServer | None = None
@@ -118,7 +129,7 @@ class Host:
         """Start the parts in order and return the ready line. Raises HostError, after what had started is stopped."""
         try:
             await self._start()
-        except (OSError, ApiError) as error:
+        except (OSError, ApiError, ClusterUnavailable) as error:
             await self.stop()
             raise HostError(f"cannot start: {error}") from error
         except BaseException:
@@ -171,6 +182,8 @@ class Host:
             raise HostError(f"{op}: {error.message}") from error
         except KeyError as error:
             raise HostError(f"{op}: argument {error} is missing, or names something that does not exist") from error
+        except ClusterUnavailable as error:
+            raise HostLost(str(error)) from error
         except (ValueError, LookupError, TypeError) as error:
             raise HostError(f"{op}: {error}") from error
         raise HostError(
@@ -203,11 +216,19 @@ class Host:
         if "node" in config.parts:
             from pytest_hami.simulator.allocate import NodeRules
             from pytest_hami.simulator.node import NodeAgent
-            from pytest_hami.simulator.plugins import ModelPlugins
 
             rules = mutants.rules_for("node", config.mutants) or NodeRules()
-            self._node = NodeAgent(self._access, lambda api: ModelPlugins(api, rules), rules, config.kubelet)
+            self._node = NodeAgent(self._access, lambda api: self._plugins(api, rules), rules, config.kubelet)
             await self._node.start()
+
+    def _plugins(self, api: Api, rules: NodeRules) -> Plugins:
+        if self._config.device_plugin is None:
+            from pytest_hami.simulator.plugins import ModelPlugins
+
+            return ModelPlugins(api, rules)
+        from pytest_hami.kubelet.hami import HamiPlugins, PluginProgram
+
+        return HamiPlugins(PluginProgram.from_dict(self._config.device_plugin), self._on_loss)
 
     async def _start_hami(self) -> None:
         config = self._config
@@ -250,7 +271,7 @@ class Host:
     async def _restart(self, part: str) -> None:
         if part == "hami-scheduler":
             await self._scheduler().restart()
-        elif part == "node":
+        elif part in {"node", "device-plugin"}:
             await self._nodes().restart()
         elif part == "kube-scheduler" and self._schedulers:
             await self._restart_schedulers()

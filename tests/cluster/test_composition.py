@@ -36,6 +36,16 @@ def test_a_program_takes_the_place_of_its_part_alone() -> None:
     assert real == {"kube-scheduler", "hami-scheduler"}
 
 
+def test_beside_a_real_device_plugin_kubelet_is_ours() -> None:
+    composition = of("device-plugin").identified({"device-plugin": Program(Path("/p"), "2.10.0", "sha256:p")})
+    assert composition.played == ("apiserver", "hami-scheduler", "kube-scheduler", "node")
+    (part,) = (part for part in composition.parts("2.9.0") if part.name == "node")
+    told = "2.10.0, on our stand-in for NVML and our kubelet"
+    assert (part.state, part.version, part.digest) == (PartState.REAL, told, "sha256:p")
+    (part,) = (part for part in of("device-plugin", "nvml").parts("2.9.0") if part.name == "node")
+    assert part.version.endswith(", on /somewhere/nvml and our kubelet")
+
+
 def test_a_real_api_server_has_modelled_controllers_beside_it() -> None:
     composition = of("etcd", "kube-apiserver")
     assert composition.played == ("controllers", "hami-scheduler", "kube-scheduler", "node")
@@ -59,9 +69,8 @@ def test_a_part_tells_what_its_programs_said_of_themselves() -> None:
     [
         (of("etcd"), "--hami-assets: etcd without kube-apiserver"),
         (of("kube-apiserver"), "--hami-assets: kube-apiserver without etcd"),
-        (of("device-plugin"), "--hami-device-plugin: a real device-plugin is planned and not there yet"),
         (of("monitor"), "--hami-monitor: a real monitor is planned and not there yet"),
-        (of("nvml"), "--hami-nvml: a real nvml is planned and not there yet"),
+        (of("nvml"), "--hami-nvml: nothing here loads it"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "+".join(value.programs),
 )

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_hami.cluster.base import ClusterUnavailable
 from pytest_hami.text import clean, one_line
 
 TAIL_LINES = 5
@@ -27,6 +26,10 @@ _TELLING = re.compile(
 )
 # Settings of other clusters that these programs would take from their environment.
 _FOREIGN = ("ETCD_", "KUBECONFIG")
+
+
+class ClusterUnavailable(Exception):
+    """The cluster cannot be had, or broke: the run ends with exit code 6. The text is one line."""
 
 
 class Port:
@@ -111,7 +114,7 @@ class Process:
         while not ready():
             self.require_alive()
             if time.monotonic() > deadline:
-                raise ClusterUnavailable(f"{self.name}: not ready within {limit:g} s; {self._last_lines()}")
+                raise ClusterUnavailable(f"{self.name}: not ready within {limit:g} s; {self.last_lines()}")
             self._ended.wait(PROBE_PAUSE)
 
     def require_alive(self) -> None:
@@ -121,7 +124,11 @@ class Process:
 
     def obituary(self) -> str:
         """Return how it ended, with its last lines."""
-        return f"{self.name}: {self._cause}; {self._last_lines()}"
+        return f"{self.name}: {self._cause}; {self.last_lines()}"
+
+    def last_lines(self) -> str:
+        """Return the log's last lines as the end of a sentence."""
+        return f"its last lines: {self.tail()}" if self.tail() else "it wrote nothing"
 
     def stop(self) -> None:
         """End it with its signal, then whatever is left of its group with SIGKILL."""
@@ -133,9 +140,6 @@ class Process:
         # Not reaped before the group is dead, so that its id cannot be somebody else's.
         self._signal(signal.SIGKILL)
         self._process.wait()
-
-    def _last_lines(self) -> str:
-        return f"its last lines: {self.tail()}" if self.tail() else "it wrote nothing"
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,80 @@
+"""Our stand-in for NVML: compiled on first use, and told by a file which cards there are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from pytest_hami.contract.register import Device
+from pytest_hami.text import one_line
+
+LIBRARY = "libnvidia-ml.so.1"
+FLEET = "NVML_FLEET"
+FLAGS = ("-O1", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-pthread")
+COMPILE_LIMIT = 60.0
+
+
+class NvmlUnavailable(Exception):
+    """The stand-in cannot be compiled; the text is one line with the remedy."""
+
+
+def library(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the compiled stand-in, from the user's cache or made now. Raises NvmlUnavailable."""
+    source = files(__package__).joinpath("nvml.c").read_bytes()
+    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".cache")
+    digest = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:12]
+    path = Path(cache) / "pytest-hami" / "nvml" / digest / LIBRARY
+    if not path.is_file():
+        _compile(source, path, environ)
+    return path
+
+
+def _compile(source: bytes, path: Path, environ: Mapping[str, str]) -> None:
+    compiler = shutil.which("cc", path=environ.get("PATH"))
+    if compiler is None:
+        raise NvmlUnavailable(
+            "no C compiler (cc) for our NVML stand-in: install one, such as Debian's gcc, or name a library with --hami-nvml"
+        )
+    # Another run may compile it too; whoever is last puts the same file there, whole.
+    partial = path.with_name(f".{LIBRARY}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            [compiler, *FLAGS, "-x", "c", "-o", str(partial), "-"],
+            input=source, capture_output=True, timeout=COMPILE_LIMIT, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise NvmlUnavailable(f"{compiler} cannot compile our NVML stand-in: {one_line(done.stderr.decode())}")
+        partial.replace(path)
+    except subprocess.TimeoutExpired:
+        raise NvmlUnavailable(f"{compiler}: our NVML stand-in is not compiled within {COMPILE_LIMIT:.0f} s") from None
+    except OSError as error:
+        raise NvmlUnavailable(f"{path}: cannot be made: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def bus_id(index: int) -> str:
+    """Return the PCI address of a card, as it is spelled below /sys/bus/pci/devices.
+
+    >>> bus_id(1)
+    '0000:02:00.0'
+    """
+    return f"0000:{index + 1:02x}:00.0"
+
+
+def fleet_text(cards: Sequence[Device]) -> str:
+    """Return the fleet file of these cards, by index: UUID, MiB and name are what NVML tells.
+
+    >>> fleet_text([Device(id="GPU-a", devmem=40960, type="NVIDIA A10")])
+    'gpu GPU-a bus=0000:01:00.0 mem=40960 name=NVIDIA A10\\n'
+    """
+    return "".join(
+        f"gpu {card.id} bus={bus_id(card.index)} mem={card.devmem} name={card.type}\n"
+        for card in sorted(cards, key=lambda card: card.index)
+    )
