@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_hami.kube.client import KubeClient
 
+# HAMi asks a node for a handshake, one API call after the other for each vendor, unless it is asked already; this question
+# never gets old (HAMi 2.10.0, pkg/device/devices.go, CheckHealth).
+ASKED = "Requesting_2999-01-01 00:00:00"
+HANDSHAKES = {f"hami.io/node-handshake{vendor}": ASKED for vendor in ("", "-dcu", "-xpu", "-va", "-biren")}
 DEVICE = '[{{"id":"{uuid}","count":1,"devmem":1,"devcore":100,"type":"NVIDIA poke","mode":"hami-core","health":true}}]'
 
 
@@ -39,7 +43,7 @@ def _node(name: str, uuid: str) -> dict[str, Any]:
         "metadata": {
             "name": name,
             "labels": {"kubernetes.io/hostname": name},
-            "annotations": {"hami.io/node-nvidia-register": DEVICE.format(uuid=uuid)},
+            "annotations": {"hami.io/node-nvidia-register": DEVICE.format(uuid=uuid), **HANDSHAKES},
         },
         "spec": {"taints": [{"key": "pytest-hami.io/poke", "effect": "NoSchedule"}]},
         "status": {"capacity": capacity, "allocatable": capacity},

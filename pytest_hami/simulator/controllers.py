@@ -21,7 +21,7 @@ from pytest_hami.simulator.client import Access, Api, ApiError, Informer, Object
 LOG = logging.getLogger(__name__)
 NAMESPACES = "/api/v1/namespaces"
 FINALIZER = "kubernetes"
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 5.0
 ENDED = frozenset({"Succeeded", "Failed"})
 
 
@@ -32,6 +32,7 @@ class Controllers:
         self._server = server
         self._pods: dict[str, dict[str, Object]] = {}
         self._ending: set[str] = set()
+        self._sweeping = False
         self._dirty: set[str] = set()
         self._collections: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,38 +71,50 @@ class Controllers:
             self._ending.discard(name)
         elif namespace["metadata"].get("deletionTimestamp") and name not in self._ending:
             self._ending.add(name)
-            self._spawn(self._end(name))
+            if not self._sweeping:
+                self._sweeping = True
+                self._spawn(self._sweep())
 
-    async def _end(self, name: str) -> None:
+    async def _sweep(self) -> None:
+        """End the namespaces that are to end, all of them together."""
         pause = FIRST_PAUSE
-        while True:
+        while self._ending:
+            # Whoever ends one namespace soon ends another, and to look for what they hold is the same work for all.
+            await asyncio.sleep(pause)
+            ending = frozenset(self._ending)
             try:
-                if not await self._empty(name):
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
-                    continue
-                found = await self._api.get(f"{NAMESPACES}/{name}")
-                left = [entry for entry in found["spec"].get("finalizers") or [] if entry != FINALIZER]
-                await self._api.replace(f"{NAMESPACES}/{name}/finalize", {**found, "spec": {"finalizers": left}})
+                holding = await self._emptied(ending)
             except ApiError as error:
-                if error.code == 404:
-                    return
-                LOG.info("namespace %s: %s", name, error.message)
-                await asyncio.sleep(pause)
-                continue
-            return
+                LOG.info("namespaces %s: %s", ", ".join(sorted(ending)), error.message)
+                holding = ending
+            for name in ending - holding:
+                await self._finalize(name)
+            pause = min(2 * pause, LONGEST_PAUSE) if holding else FIRST_PAUSE
+        self._sweeping = False
 
-    async def _empty(self, name: str) -> bool:
-        """Delete what a namespace holds and return whether it held nothing any more."""
+    async def _finalize(self, name: str) -> None:
+        try:
+            found = await self._api.get(f"{NAMESPACES}/{name}")
+            left = [entry for entry in found["spec"].get("finalizers") or [] if entry != FINALIZER]
+            await self._api.replace(f"{NAMESPACES}/{name}/finalize", {**found, "spec": {"finalizers": left}})
+        except ApiError as error:
+            LOG.info("namespace %s: %s", name, error.message)
+            if error.code != 404:
+                return
+        self._ending.discard(name)
+
+    async def _emptied(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Delete what these namespaces hold and return those that held anything."""
         if not self._collections:
             self._collections = await self._deletable()
-        held = 0
+        holding = set()
         for collection in self._collections:
+            items = (await self._api.list(collection)).get("items") or ()
             prefix, plural = collection.rsplit("/", 1)
-            answer = await self._api.delete(f"{prefix}/namespaces/{name}/{plural}")
-            # Pods go when their kubelet says so; everything else is gone with the answer.
-            held += len(answer.get("items") or ()) if plural == "pods" else 0
-        return not held or not (await self._api.list(f"{NAMESPACES}/{name}/pods")).get("items")
+            for name in {item["metadata"]["namespace"] for item in items} & namespaces:
+                holding.add(name)
+                await self._api.delete(f"{prefix}/namespaces/{name}/{plural}")
+        return frozenset(holding)
 
     async def _deletable(self) -> list[str]:
         """Return the paths of all namespaced collections that can be deleted, pods first."""
@@ -112,8 +125,8 @@ class Controllers:
             for resource in (await self._api.get(prefix)).get("resources") or ():
                 if resource.get("namespaced") and "deletecollection" in (resource.get("verbs") or ()):
                     found.append(f"{prefix}/{resource['name']}")
-        # Events have two paths and one store.
-        found.remove("/apis/events.k8s.io/v1/events")
+        # Nobody asks for the events of what is gone, and they end by themselves.
+        found = [path for path in found if not path.endswith("/events")]
         return sorted(found, key=lambda path: path != "/api/v1/pods")
 
     def _pod_event(self, kind: str, pod: Object) -> None:
