@@ -96,3 +96,33 @@ def test_copied_annotations(hami, hami_gpu, ghost):
     pod.delete()
     hami.usage(card).equals(memory=0, cores=0, shares=0)
     hami.pod(on=card, memory=40_960).running(memory=40_960)
+
+
+@check(
+    "finding-s13",
+    title="a filter call that names no nodes",
+    claim="A filter call that names no nodes is answered with an error, and its pod keeps what it holds.",
+    not_proven="that kube-scheduler ever makes such a call: it does with an extender that is not nodeCacheCapable",
+    layer=Layer.FILTER,
+    needs=NEEDS | {Capability.EXTENDER},
+    fleet="findings",
+    jq="{answers, counted: [.usage[]? | {when, cards}]}",
+)
+def test_filter_without_nodes(hami, hami_gpu):
+    card = hami_gpu
+    pod = hami.pod(on=card, memory=4000, cores=25).running(memory=4000, cores=25)
+    held = pod.use
+    # A pod that asks for no card is not HAMi's affair, whatever is missing.
+    plain = hami.manifest(Container(count=None))
+    require_equal(
+        {"answer": "answered"}, {"answer": hami.filter_answer({"Pod": plain})}, "a filter call for a plain pod"
+    )
+    with hami.known("finding-s13") as known:
+        answer = hami.filter_answer({"Pod": pod.current})
+        require_counted(hami, card, pod, known["held"])
+        require_equal({"answer": known["answer"]}, {"answer": answer}, "a filter call for a pod that runs")
+    # The next change of the pod makes it count again.
+    hami.client.patch("Pod", pod.name, {"metadata": {"labels": {"pytest-hami.io/seen": "again"}}}, pod.namespace)
+    pod.use = held
+    hami.usage(card).equals(memory=4000, cores=25, shares=1)
+    hami.pod(on=card, memory=36_961).pending("1/2 CardInsufficientMemory, 1/2 CardUuidMismatch")

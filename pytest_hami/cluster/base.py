@@ -112,6 +112,13 @@ class Cluster(ABC):
         """Return the text of the HAMi scheduler's ``/metrics``."""
 
     @abstractmethod
+    def filter(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Call the HAMi scheduler's ``/filter`` with these ExtenderArgs and return its ExtenderFilterResult.
+
+        None when the connection ends without an answer. A cluster that cannot be asked lacks the capability ``extender``.
+        """
+
+    @abstractmethod
     def require_alive(self) -> None:
         """Raise ClusterUnavailable, with its last lines, when a part has ended by itself."""
 

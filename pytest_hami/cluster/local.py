@@ -68,6 +68,7 @@ class LocalCluster(Cluster):
         self._real: RealParts | None = None
         self._access: ApiAccess | None = None
         self._simulated_metrics = ""
+        self._extender: Mapping[str, Any] = {}
         self._death = ""
         self._client: KubeClient | None = None
         self._journal: Journal | None = None
@@ -165,6 +166,14 @@ class LocalCluster(Cluster):
         hami = self._real.hami_scheduler if self._real else None
         return scrape(hami.metrics_url if hami else self._simulated_metrics)
 
+    def filter(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Call the HAMi scheduler's ``/filter`` and return its answer, None when the connection ends without one."""
+        from pytest_hami.cluster.extender import call
+
+        self._ready()
+        self.require_alive()
+        return call(f"{self._extender['url']}/filter", self._extender["ca_bundle"], arguments, self.timing.place)
+
     def require_alive(self) -> None:
         """Raise ClusterUnavailable, with its last lines, when a part has ended by itself."""
         if self._death:
@@ -256,6 +265,8 @@ class LocalCluster(Cluster):
             real.await_schedulers()
         ready = simulator.ready(limit)
         self._simulated_metrics = str(ready["metrics_url"])
+        # Its address and certificate stay the same over every restart.
+        self._extender = ready["extender"]
         if self._composition.is_real("apiserver"):
             self._await_webhook(access, ready["extender"])
         return access

@@ -194,6 +194,14 @@ class Hami:
         self._notes.setdefault("decisions", []).append(str(found))
         return found, pod
 
+    def filter_answer(self, arguments: Mapping[str, Any]) -> str:
+        """Call HAMi's extender with these ExtenderArgs: ``answered``, ``an error``, or ``no answer`` (connection closed)."""
+        answer = self.cluster.filter(arguments)
+        self._notes.setdefault("answers", []).append(answer)
+        if answer is None:
+            return "no answer"
+        return "an error" if answer.get("Error") else "answered"
+
     def manifest(self, *containers: Container, **how: Any) -> dict[str, Any]:
         """Return the pod that ``pod`` would create."""
         on = how.get("on")

@@ -19,6 +19,7 @@ REQUEST = "HAMi 2.10.0, pkg/device/nvidia/device.go (GenerateResourceRequests)"
 ENCODE = "HAMi 2.10.0, pkg/device/devices.go (EncodePodSingleDevice)"
 INIT = "HAMi 2.10.0, pkg/device/initContainer.go"
 PODS = "HAMi 2.10.0, pkg/scheduler/scheduler.go (onAddPod)"
+FILTER = "HAMi 2.10.0, pkg/scheduler/scheduler.go (Filter)"
 METRICS = "HAMi 2.10.0, cmd/scheduler/metrics.go"
 LOCK = "HAMi 2.10.0, pkg/util/nodelock/nodelock.go"
 
@@ -182,6 +183,23 @@ class KeepsOldLock(Rules):
         found = super().lock_decision(text, owner, now, timeout, node)
         old = text is not None and isinstance(found, lock.Take)
         return lock.Refused(lock.contention(node, timeout, self.traits)) if old else found
+
+
+@_mended("call-without-nodes-refused", "A filter call without nodes is answered with an error and changes nothing.", FILTER,
+         "finding-s13", "4000 MiB, 25 % cores, 1 shares")  # fmt: skip
+class RefusesWithoutNodes(Rules):
+    def filter_without_nodes(self) -> str:
+        return "extender args name no nodes"
+
+    def filter_without_nodes_releases(self) -> bool:
+        return False
+
+
+@_worse("call-without-nodes-robs", "A filter call without nodes is answered with an error, and its pod loses its share.",
+        FILTER, "finding-s13", "answer: expected no answer, seen an error", "changed")  # fmt: skip
+class RobsWithoutNodes(Rules):
+    def filter_without_nodes(self) -> str:
+        return "extender args name no nodes"
 
 
 def _is_hamis(pod: Mapping[str, Any]) -> bool:
