@@ -127,12 +127,16 @@ def asks_for_cards(container: Mapping[str, Any]) -> bool:
 
 
 def require_sizes(
-    pod: Mapping[str, Any], placed: Placement, config: DeviceConfig, registered: Sequence[Device]
+    pod: Mapping[str, Any],
+    placed: Placement,
+    config: DeviceConfig,
+    registered: Sequence[Device],
+    traits: releases.Traits,
 ) -> None:
     """Assert number, memory and cores of each container's cards against its stored request. Raises ClaimFailed."""
     memory = {device.id: device.devmem for device in registered}
     for _, container in observe.containers(pod):
-        request = quantities.container_request(container, config)
+        request = quantities.container_request(container, config, traits)
         shares = placed.by_container.get(container["name"], ())
         where = f"pod {pod['metadata']['name']} container {container['name']} allocation"
         require_equal(

@@ -84,8 +84,9 @@ class Pod:
         pod = self.current
         require(pod is not None, "a running pod", "it was deleted", where=repr(self))
         assert pod is not None
-        placed = baseline.placement(pod, self._hami.registered(observe.node_name(pod)), self._hami.traits)
-        baseline.require_sizes(pod, placed, self._hami.device_config, self._hami.registered(observe.node_name(pod)))
+        registered, traits = self._hami.registered(observe.node_name(pod)), self._hami.traits
+        placed = baseline.placement(pod, registered, traits)
+        baseline.require_sizes(pod, placed, self._hami.device_config, registered, traits)
         baseline.require_events(pod, self.events, self._hami.scores(self))
         history = self._hami.journal.history(self.uid)
         gap = any(o.synthetic for o in history)
