@@ -55,13 +55,28 @@ def container_env(
     return env
 
 
-def mounts(pod_uid: str, container: str, *, control_disabled: bool) -> tuple[Mount, ...]:
-    """Return the mounts of a container; the preload file is left out when its control is disabled."""
+def mounts(
+    pod_uid: str,
+    container: str,
+    *,
+    control_disabled: bool,
+    hooks: str = "/usr/local/vgpu",
+    library: str | None = None,
+    licensed: bool = False,
+) -> tuple[Mount, ...]:
+    """Return the mounts of a container; the preload file is left out when its control is disabled.
+
+    ``hooks`` is HAMi's folder on the node, ``library`` the file there that has the plugin's version in its name, None where
+    there is none, ``licensed`` whether there is a licence.
+    """
     found = [
-        Mount(HOOK_LIBRARY, HOOK_LIBRARY, read_only=True),
-        Mount("/usr/local/vgpu", f"/usr/local/vgpu/containers/{pod_uid}_{container}", read_only=False),
+        Mount(f"{hooks}/libvgpu.so", library or f"{hooks}/libvgpu.so", read_only=True),
+        Mount(hooks, f"{hooks}/containers/{pod_uid}_{container}", read_only=False),
         Mount("/tmp/vgpulock", "/tmp/vgpulock", read_only=False),
     ]
     if not control_disabled:
-        found.append(Mount(PRELOAD_FILE, "/usr/local/vgpu/ld.so.preload", read_only=True))
+        found.append(Mount(PRELOAD_FILE, f"{hooks}/ld.so.preload", read_only=True))
+    if licensed:
+        found.append(Mount("/tmp/license", f"{hooks}/license", read_only=True))
+        found.append(Mount("/usr/bin/vgpuvalidator", f"{hooks}/vgpuvalidator", read_only=True))
     return tuple(found)

@@ -7,12 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
 class RegisterError(ValueError):
     """A register or score annotation that HAMi would not accept."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a MIG instance may lie on its card, in memory slices."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True)
+class MigProfile:
+    """A size of MIG instances: ``memory`` in MiB, ``core`` in percent of a card."""
+
+    name: str
+    memory: int
+    core: int
+    slices: int
+    placements: tuple[Placement, ...]
 
 
 @dataclass(frozen=True)
@@ -31,9 +50,10 @@ class Device:
     numa: int = 0
     mode: str = ""
     health: bool = False
+    profiles: tuple[MigProfile, ...] = ()
 
 
-_FIELDS = {field.name: type(field.default) for field in fields(Device)}
+_FIELDS = {field.name: type(field.default) for field in fields(Device) if field.name != "profiles"}
 
 
 def parse(text: str) -> tuple[Device, ...]:
@@ -59,17 +79,41 @@ def _device(entry: Any) -> Device:
         if type(value) is not kind:
             raise RegisterError(f"field {name}: expected {kind.__name__}, seen {str(value)[:60]!r}")
         values[name] = value
-    return Device(**values)
+    try:
+        profiles = tuple(_profile(found) for found in entry.get("migProfiles") or ())
+    except (TypeError, AttributeError):
+        raise RegisterError(f"field migProfiles: expected profiles, seen {str(entry['migProfiles'])[:60]!r}") from None
+    return Device(**values, profiles=profiles)
+
+
+def _profile(entry: Mapping[str, Any]) -> MigProfile:
+    places = tuple(Placement(place.get("start", 0), place.get("size", 0)) for place in entry.get("placements") or ())
+    memory, core, slices = (entry.get(name, 0) for name in ("memoryMB", "core", "sliceCount"))
+    return MigProfile(entry.get("name", ""), memory, core, slices, places)
 
 
 def encode(devices: Sequence[Device]) -> str:
     """Return the annotation text as the plugin writes it: fixed field order, no blanks, zero values left out."""
-    entries = [
-        {name: getattr(device, name) for name in _FIELDS if getattr(device, name) not in (0, "", False)}
-        for device in devices
-    ]
-    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
-    # Go's encoding/json escapes these three, so that JSON may stand inside HTML.
+    return go_json([_entry(device) for device in devices])
+
+
+def _entry(device: Device) -> dict[str, Any]:
+    entry = {name: getattr(device, name) for name in _FIELDS if name != "health"}
+    entry["migProfiles"] = [_profile_entry(profile) for profile in device.profiles]
+    entry["health"] = device.health
+    return {name: value for name, value in entry.items() if value not in (0, "", False, [])}
+
+
+def _profile_entry(profile: MigProfile) -> dict[str, Any]:
+    return {
+        "name": profile.name, "memoryMB": profile.memory, "core": profile.core, "sliceCount": profile.slices,
+        "placements": [asdict(place) for place in profile.placements] or None,
+    }  # fmt: skip
+
+
+def go_json(value: Any) -> str:
+    """Return JSON as Go's encoding/json writes it: no blanks, and three characters escaped, so that HTML may hold it."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 

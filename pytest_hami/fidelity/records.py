@@ -12,8 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pytest_hami.contract.releases import NEWEST, Release, ReleaseError
-from pytest_hami.fidelity import scenario
+from pytest_hami.contract.releases import NEWEST, Release
 from pytest_hami.fidelity.schema import SchemaError, check
 
 _FOLDER = re.compile(r"hami-v?(\d+\.\d+\.\d+)")
@@ -39,7 +38,8 @@ class RecordError(ValueError):
 class Record:
     """One record: a line, or for ``LIFECYCLE`` all lines of one run of the device plugin.
 
-    ``data`` is the line's object; of a run it is ``{"run": name, "events": [line, …]}``.
+    ``data`` is the line's object; of a run it is ``{"run": name, "events": [line, …]}``. A case of Allocate in mode mig has in
+    ``earlier`` the cases of the same fleet right before it: they were made on one plugin, whose cards keep their instances.
     """
 
     kind: Kind
@@ -49,14 +49,12 @@ class Record:
     line: int
 
 
-def release_of(path: Path, data: Mapping[str, Any] | None = None) -> Release:
-    """Return the release that a record states, else that which a folder ``hami-X.Y.Z`` in the path names, else the newest.
+def release_of(path: Path) -> Release:
+    """Return the release that a folder ``hami-X.Y.Z`` in the path names, else the newest.
 
     >>> str(release_of(Path("evidence/hami-2.9.0/random.jsonl.gz")))
     '2.9.0'
     """
-    if data and "release" in data:
-        return Release.parse(data["release"])
     for part in reversed(path.parts):
         match = _FOLDER.fullmatch(part)
         if match:
@@ -110,8 +108,7 @@ def read(path: Path) -> list[Record]:
             )
         try:
             check(kind, data)
-            release_of(path, data)
-        except (SchemaError, ReleaseError) as error:
+        except SchemaError as error:
             raise RecordError(f"{path}:{number}: {error}") from None
         if kind is Kind.LIFECYCLE:
             if data["run"] not in runs:
@@ -120,26 +117,20 @@ def read(path: Path) -> list[Record]:
                 records.append(Record(kind, data["run"], whole, path, number))
             runs[data["run"]].append(data)
         else:
+            if kind is Kind.ALLOCATE and _cuts_cards(data):
+                earlier = records[-1].data if records and records[-1].kind is kind else {}
+                if earlier.get("fleet") == data["fleet"]:
+                    before = {key: value for key, value in earlier.items() if key != "earlier"}
+                    data["earlier"] = [*(earlier.get("earlier") or ()), before]
             records.append(Record(kind, data["id" if kind is Kind.SCHEDULER else "case"], data, path, number))
     if not records:
         raise RecordError(f"{path}: expected records, one on each line, seen an empty file")
     return records
 
 
-def read_inputs(path: Path) -> list[Record]:
-    """Return the scenarios of a file, whether they hold observations or not. Raises RecordError."""
-    records = []
-    for number, line in _lines(path):
-        try:
-            data = json.loads(line)
-            scenario.must(data, "", {})
-            scenario.check_inputs(data)
-        except (ValueError, RecursionError) as error:
-            raise RecordError(f"{path}:{number}: {error}") from None
-        records.append(Record(Kind.SCHEDULER, data["id"], data, path, number))
-    if not records:
-        raise RecordError(f"{path}: expected scenarios, one on each line, seen an empty file")
-    return records
+def _cuts_cards(data: Mapping[str, Any]) -> bool:
+    configs = data["fleet"].get("node_config") or []
+    return any(isinstance(config, dict) and config.get("operatingmode") == "mig" for config in configs)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -7,13 +7,19 @@ from typing import Any
 
 from pytest_hami.contract.releases import Release
 from pytest_hami.fidelity import scheduler
+from pytest_hami.fidelity.node import allocate, preferred, register
 from pytest_hami.fidelity.outcome import Disagreement, Replayed
 from pytest_hami.fidelity.records import Kind, Record
 
 Replay = Callable[[Mapping[str, Any], Release], Replayed]
 """A pure function from the data of a record and the release that made it to what was found."""
 
-REPLAYS: Mapping[Kind, Replay] = {Kind.SCHEDULER: scheduler.replay}
+REPLAYS: Mapping[Kind, Replay] = {
+    Kind.SCHEDULER: scheduler.replay,
+    Kind.ALLOCATE: allocate.replay,
+    Kind.PREFERRED: preferred.replay,
+    Kind.REGISTER: register.replay,
+}
 
 
 def replay(record: Record, release: Release) -> Replayed:

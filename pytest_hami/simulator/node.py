@@ -14,8 +14,8 @@ from pytest_hami.contract.register import Device
 from pytest_hami.kubelet.devices import DeviceBook, TooFewShares
 from pytest_hami.kubelet.plugin import AllocateError, Answer, Plugins, Share
 from pytest_hami.simulator import shell
-from pytest_hami.simulator.allocate import NodeRules, asks_for_cards
 from pytest_hami.simulator.client import Access, Api, ApiError, Informer
+from pytest_hami.simulator.deviceplugin.rules import NodeRules
 from pytest_hami.simulator.kubelet import KubeletServer, NoContainer
 from pytest_hami.simulator.shell import Output
 
@@ -242,7 +242,7 @@ class NodeAgent:
         inits = spec.get("initContainers") or []
         reusable: tuple[str, ...] = ()
         for container in [*inits, *spec["containers"]]:
-            asked = asks_for_cards(container)
+            asked = _asked(container)
             if not self._rules.serves(asked > 0):
                 continue
             try:
@@ -299,6 +299,11 @@ class NodeAgent:
             done = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": _now()}}
             status["initContainerStatuses"] = [_container_status(c) | {"started": False, "state": done} for c in inits]
         return status
+
+
+def _asked(container: Mapping[str, Any]) -> int:
+    limits = (container.get("resources") or {}).get("limits") or {}
+    return int(limits.get(RESOURCE, 0))
 
 
 def _container_status(container: Mapping[str, Any]) -> dict[str, Any]:

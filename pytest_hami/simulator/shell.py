@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.env import HOOK_LIBRARY, PRELOAD_FILE, Mount
 from pytest_hami.contract.register import Device
-from pytest_hami.simulator.allocate import NodeRules
+from pytest_hami.simulator.deviceplugin.rules import NodeRules
 
 LIMIT = re.compile(r"(\d+)([gmk]?)")
 MIB = {"g": 1 << 10, "m": 1, "": 1 / (1 << 20), "k": 1 / (1 << 10)}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_hami.contract.register import Device, RegisterError, encode, parse, parse_scores
+from pytest_hami.contract.register import Device, MigProfile, RegisterError, encode, parse, parse_scores
 
 DEVICES = st.lists(
     st.builds(
@@ -50,7 +50,7 @@ def test_zero_values_are_absent_in_both_directions() -> None:
 
 def test_missing_fields_are_zero_and_unknown_ones_ignored() -> None:
     (device,) = parse('[{"id":"GPU-a","migProfiles":[{"name":"1g.5gb"}],"devicevendor":"NVIDIA","health":null}]')
-    assert device == Device(id="GPU-a")
+    assert device == Device(id="GPU-a", profiles=(MigProfile("1g.5gb", 0, 0, 0, ()),))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from pytest_hami.contract.releases import Traits
 LOCK = "hami.io/mutex.lock"
 CONTENTION = "node lock contention"
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 @dataclass(frozen=True)
@@ -89,26 +88,71 @@ def decide(
     """
     if text is None:
         return Take()
-    parts = text.split(",")
-    if len(parts) not in (1, 3):
-        return Refused(f"malformed lock annotation: expected 3 parts, got {len(parts)} from {text}")
-    taken = _time(parts[0])
-    if isinstance(taken, str):
-        return Refused(taken)
+    told = parse(text)
+    if isinstance(told, str):
+        return Refused(told)
+    taken, *named = told
     if now - taken > timedelta(seconds=timeout):
         return Take(text)
-    own = tuple(parts[1:]) == owner
+    own = tuple(named) == owner
     if own and traits.own_lock_held:
         return Held()
-    if own or "" in parts[1:] or len(parts) == 1:
+    if own or "" in named:
         return Refused(contention(node, timeout, traits))
-    return CheckOwner(parts[1], parts[2])
+    return CheckOwner(*named)
+
+
+def parse(text: str) -> tuple[datetime, str, str] | str:
+    """Return time, namespace and name of a lock, the latter two empty in the old form; the error's text if unreadable.
+
+    >>> parse("2026-11-29T18:03:11Z,default")
+    'malformed lock annotation: expected 3 parts, got 2 from 2026-11-29T18:03:11Z,default'
+    """
+    parts = text.split(",")
+    if len(parts) not in (1, 3):
+        return f"malformed lock annotation: expected 3 parts, got {len(parts)} from {text}"
+    taken = _time(parts[0])
+    if isinstance(taken, str):
+        return taken
+    return (taken, parts[1], parts[2]) if len(parts) == 3 else (taken, "", "")
+
+
+# What Go reads one after another: how the layout calls it, its form, and between which numbers it must be.
+_STEPS: tuple[tuple[str, re.Pattern[str], str, int, int], ...] = (
+    ("2006", re.compile(r"\d{4}"), "year", 0, 9999),
+    ("-", re.compile("-"), "", 0, 0),
+    ("01", re.compile(r"\d\d"), "month", 1, 12),
+    ("-", re.compile("-"), "", 0, 0),
+    ("02", re.compile(r"\d\d"), "day", 1, 31),
+    ("T", re.compile("T"), "", 0, 0),
+    ("15", re.compile(r"\d\d"), "hour", 0, 23),
+    (":", re.compile(":"), "", 0, 0),
+    ("04", re.compile(r"\d\d"), "minute", 0, 59),
+    (":", re.compile(":"), "", 0, 0),
+    ("05", re.compile(r"\d\d([.,]\d+)?"), "second", 0, 59),
+    ("Z07:00", re.compile(r"Z|[+-]\d\d:\d\d"), "", 0, 0),
+)
 
 
 def _time(text: str) -> datetime | str:
+    """Return a time, or what Go's time.Parse says of a text that is none.
+
+    >>> _time("2026-13-29T18:03:11Z")
+    'parsing time "2026-13-29T18:03:11Z": month out of range'
+    >>> _time("2026-11-29 18:03:11")
+    'parsing time "2026-11-29 18:03:11" as "2006-01-02T15:04:05Z07:00": cannot parse " 18:03:11" as "T"'
+    """
+    rest = text
+    for name, form, unit, least, most in _STEPS:
+        found = form.match(rest)
+        if not found:
+            return f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{rest}" as "{name}"'
+        if unit and not least <= int(found[0][: 4 if unit == "year" else 2]) <= most:
+            return f'parsing time "{text}": {unit} out of range'
+        rest = rest[found.end() :]
+    if rest:
+        return f'parsing time "{text}": extra text: "{rest}"'
     try:
-        if _RFC3339.fullmatch(text):
-            return datetime.fromisoformat(text)
+        return datetime.fromisoformat(text)
     except ValueError:
-        pass
-    return f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{text}" as "2006"'
+        return f'parsing time "{text}": day out of range'

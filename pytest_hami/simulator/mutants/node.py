@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pytest_hami.contract import allocation
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.register import Device
-from pytest_hami.simulator.allocate import NodeConfig, NodeRules
+from pytest_hami.simulator.deviceplugin.entries import Entries
+from pytest_hami.simulator.deviceplugin.machine import Card
+from pytest_hami.simulator.deviceplugin.rules import NodeRules
+from pytest_hami.simulator.deviceplugin.settings import Settings
 from pytest_hami.simulator.mutants.record import Mutant, mutant
 
 SERVER = "HAMi 2.10.0, pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go"
@@ -25,34 +27,34 @@ def _defect(name: str, defect: str, source: str, caught_by: str, shows: str) -> 
     "register-drops-model", "Cards are registered without their model.", REGISTER, "mock-01", "NVIDIA A100-SXM4-40GB"
 )
 class DropsModel(NodeRules):
-    def register(self, device: Device, config: NodeConfig) -> Device:
-        return replace(super().register(device, config), type="NVIDIA")
+    def register(self, card: Card, healthy: bool, settings: Settings) -> Device:
+        return replace(super().register(card, healthy, settings), type="NVIDIA")
 
 
 @_defect("register-repeats-index", "Every card is registered with index 0.", REGISTER, "mock-01", "index=1")
 class RepeatsIndex(NodeRules):
-    def register(self, device: Device, config: NodeConfig) -> Device:
-        return replace(super().register(device, config), index=0)
+    def register(self, card: Card, healthy: bool, settings: Settings) -> Device:
+        return replace(super().register(card, healthy, settings), index=0)
 
 
 @_defect("allocatable-counts-cards", "The node advertises its cards and not their shares.", SERVER, "mock-01",
          "nvidia.com/gpu")  # fmt: skip
 class CountsCards(NodeRules):
-    def shares_of(self, device: Device) -> int:
+    def advertised(self, card: Card, settings: Settings) -> int:
         return 1
 
 
 @_defect("scaling-not-registered", "A node with scaled memory registers what the cards have.", REGISTER, "mock-32",
          "registered MiB")  # fmt: skip
 class Unscaled(NodeRules):
-    def register(self, device: Device, config: NodeConfig) -> Device:
-        return super().register(device, replace(config, memory_scaling=1.0))
+    def register(self, card: Card, healthy: bool, settings: Settings) -> Device:
+        return super().register(card, healthy, replace(settings, memory_scaling=1.0))
 
 
 @_defect("oversubscription-not-told", "Containers are not told that memory is oversubscribed.", SERVER, "mock-32",
          "CUDA_OVERSUBSCRIBE")  # fmt: skip
 class TellsNothing(NodeRules):
-    def oversubscribes(self, config: NodeConfig) -> bool:
+    def oversubscribes(self, settings: Settings) -> bool:
         return False
 
 
@@ -80,36 +82,36 @@ class OneCache(NodeRules):
 @_defect("second-card-unlimited", "A container with two cards gets a memory limit for the first one only.", SERVER,
          "mock-04", "CUDA_DEVICE_MEMORY_LIMIT_1")  # fmt: skip
 class FirstLimitOnly(NodeRules):
-    def env(self, shares: Sequence[DeviceShare], config: NodeConfig) -> dict[str, str]:
-        found = super().env(shares, config)
+    def env(self, shares: Sequence[DeviceShare], settings: Settings) -> dict[str, str]:
+        found = super().env(shares, settings)
         return {name: value for name, value in found.items() if name != "CUDA_DEVICE_MEMORY_LIMIT_1"}
 
 
 @_defect("visible-devices-all", "A container sees every card of the node.", SERVER, "mock-02", "NVIDIA_VISIBLE_DEVICES")
 class SeesAll(NodeRules):
-    def env(self, shares: Sequence[DeviceShare], config: NodeConfig) -> dict[str, str]:
-        return super().env(shares, config) | {"NVIDIA_VISIBLE_DEVICES": "all"}
+    def env(self, shares: Sequence[DeviceShare], settings: Settings) -> dict[str, str]:
+        return super().env(shares, settings) | {"NVIDIA_VISIBLE_DEVICES": "all"}
 
 
 @_defect("core-limit-missing", "A container gets no core limit.", SERVER, "mock-07", "CUDA_DEVICE_SM_LIMIT")
 class NoCoreLimit(NodeRules):
-    def env(self, shares: Sequence[DeviceShare], config: NodeConfig) -> dict[str, str]:
-        return {name: value for name, value in super().env(shares, config).items() if name != "CUDA_DEVICE_SM_LIMIT"}
+    def env(self, shares: Sequence[DeviceShare], settings: Settings) -> dict[str, str]:
+        return {name: value for name, value in super().env(shares, settings).items() if name != "CUDA_DEVICE_SM_LIMIT"}
 
 
 @_defect("containers-swapped", "The first container to be served gets the cards of the last one.", SERVER, "mock-21",
          "CUDA_DEVICE_MEMORY_LIMIT_0")  # fmt: skip
 class SwapsContainers(NodeRules):
-    def next_entry(self, text: str) -> tuple[int, tuple[DeviceShare, ...]]:
-        index, _ = super().next_entry(text)
-        return index, [group for group in allocation.parse(text) if group][-1]
+    def next_entry(self, entries: Entries) -> tuple[int, tuple[DeviceShare, ...]] | None:
+        found = super().next_entry(entries)
+        return found and (found[0], [shares for shares in entries if shares][-1])
 
 
 @_defect("bind-never-succeeds", "The last Allocate of a pod does not report success.", SERVER, "mock-29",
          "hami.io/bind-phase=success")  # fmt: skip
 class NeverSucceeds(NodeRules):
-    def phase_after(self, rest: str) -> str:
-        return ""
+    def succeeds(self, rest: str) -> bool:
+        return False
 
 
 @_defect("lock-kept", "A served pod keeps the node lock.", "HAMi 2.10.0, pkg/util/nodelock/nodelock.go", "mock-29",
