@@ -24,6 +24,7 @@ from pytest_hami.cluster.local import LocalCluster
 from pytest_hami.cluster.programs import identified
 from pytest_hami.expect.expectations import ExpectationError
 from pytest_hami.expect.expectations import load as load_expectations
+from pytest_hami.expect.patience import Patience
 from pytest_hami.plugin import EXIT_CLUSTER
 from pytest_hami.settings import Settings
 from pytest_hami.text import one_line
@@ -87,6 +88,8 @@ class Run:
             str(self._faced.release), composition, mutants=settings.mutants, timeout_scale=settings.timeout_scale
         )
         self._expectations = load_expectations(self._cluster.release)
+        # What usually comes at once has come by then, also on a busy machine.
+        self._patience = Patience(short=0.4 * self._cluster.timing.settle)
         self._fleets: dict[str, fleets.Fleet] = {}
         self._provisioned = False
         self._dirty: set[str] = set()
@@ -204,7 +207,7 @@ class Run:
         namespace = f"hami-{self.run_id}{'-' + worker if worker else ''}-{self._tests}"
         # A test that ends before its clean-up leaves nodes that nobody may trust.
         self._dirty.add(fleet.name)
-        facade = Hami(cluster, namespace, nodes, cluster.fleet_label(fleet), labels, self._expectations)
+        facade = Hami(cluster, namespace, nodes, cluster.fleet_label(fleet), labels, self._expectations, self._patience)
         try:
             yield facade
         finally:

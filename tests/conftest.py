@@ -60,6 +60,7 @@ def no_settings_from_outside() -> Iterator[None]:
 
 # Read before the fixture above hides them.
 ASSETS = os.environ.get("HAMI_ASSETS") or os.environ.get("KUBEBUILDER_ASSETS")
+SCHEDULER = os.environ.get("HAMI_SCHEDULER")
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,14 @@ def assets() -> Path:
             pytest.fail(text)
         pytest.skip(text)
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_scheduler() -> Path:
+    """A HAMi scheduler binary; skips by name, as nobody can install one."""
+    if not SCHEDULER:
+        pytest.skip("no HAMi scheduler: make scheduler in a HAMi checkout, then HAMI_SCHEDULER=bin/scheduler")
+    return Path(SCHEDULER).resolve()
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pytest_hami.cli import assets, doctor, fidelity, report, serve
+from pytest_hami.cli import assets, doctor, fidelity, record, report, serve
 from pytest_hami.cli.exits import EXIT_USAGE
 
-COMMANDS = (doctor, serve, report, assets, fidelity)
+COMMANDS = (doctor, serve, report, assets, fidelity, record)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

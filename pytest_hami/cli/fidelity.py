@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
     fidelity.add_argument(
         "--release",
         metavar="X.Y.Z",
-        help="HAMi release that made the files (default: the folder hami-X.Y.Z of each, else the newest)",
+        help="HAMi release that made the files (default: what a record states, else its folder hami-X.Y.Z, else the newest)",
     )
     fidelity.set_defaults(run=_run)
 
@@ -41,10 +41,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return usage(str(error))
     replays = []
     for path, found in files:
-        release = chosen or records.release_of(path.absolute())
-        those = [replay(record, release) for record in found]
+        releases = [chosen or records.release_of(path.absolute(), record.data) for record in found]
+        those = [replay(record, release) for record, release in zip(found, releases, strict=True)]
         replays += those
-        print(f"{path} as HAMi {release}")
+        print(f"{path} as HAMi {', '.join(map(str, dict.fromkeys(releases)))}")
         print("\n".join(render.agreement(those)))
     for line in render.disagreements(replays):
         print(line)

@@ -51,8 +51,12 @@ class LocalCluster(Cluster):
         mutants: Iterable[str] = (),
         timeout_scale: float = 1.0,
         port: int = 0,
+        retries: bool = True,
     ) -> None:
-        """``release`` is what simulated parts play, ``composition`` what is real: nothing without one."""
+        """``release`` is what simulated parts play, ``composition`` what is real: nothing without one.
+
+        Without ``retries`` a simulated kube-scheduler tries a refused pod again only in ``try_again``.
+        """
         self._composition = composition or Composition()
         self.release = release
         self.lane = self._composition.lane
@@ -62,6 +66,8 @@ class LocalCluster(Cluster):
         self._mutants = tuple(mutants)
         self._scale = timeout_scale
         self._port = port
+        self._retries = retries
+        self._poke_labels: Mapping[str, str] = {}
         self._pokes = itertools.count(1)
         self._generations: dict[str, int] = {}
         self._simulator: SimulatorProcess | None = None
@@ -196,6 +202,8 @@ class LocalCluster(Cluster):
         """Restart the HAMi scheduler with another device-config and other flags, and kube-scheduler where it must follow."""
         self._ready()
         hami = self._real.hami_scheduler if self._real else None
+        selector = flags.get("node-label-selector") or ""
+        self._poke_labels = dict(pair.split("=", 1) for pair in selector.split(",") if "=" in pair)
         if hami is not None:
             hami.configure(device_config, flags)
             extender = hami.extender.to_dict()
@@ -205,6 +213,7 @@ class LocalCluster(Cluster):
             extender = self.command(
                 "reconfigure", part="hami-scheduler", device_config=dict(device_config), scheduler_flags=dict(flags)
             )
+        self._extender = extender
         if self._real is not None:
             self._real.follow(extender)
         self.poke()
@@ -224,7 +233,24 @@ class LocalCluster(Cluster):
             self._journal.lose(self._death)
 
     def _poke(self, limit: float) -> str:
-        return poke(self.client, f"hami-poke-{os.getpid()}-{next(self._pokes)}", self.scheduler_metrics, limit)
+        name = f"hami-poke-{os.getpid()}-{next(self._pokes)}"
+        return poke(self.client, name, self.scheduler_metrics, limit, self._poke_labels)
+
+    @property
+    def extender(self) -> Mapping[str, Any]:
+        """How the HAMi scheduler is reached: ``url`` of its verbs and ``ca_bundle``, base64 of a PEM text."""
+        self._ready()
+        return self._extender
+
+    def try_again(self, pods: Iterable[str]) -> bool:
+        """Make a simulated kube-scheduler try the refused pods with these UIDs once, and wait for that.
+
+        Return False where it is real and does as it likes.
+        """
+        if self._composition.is_real("kube-scheduler"):
+            return False
+        self.command("try_again", pods=list(pods))
+        return True
 
     def fresh_metrics(self) -> str:
         """Return the metrics after a register run, which a simulated scheduler can simply be told to make."""
@@ -253,6 +279,7 @@ class LocalCluster(Cluster):
             "parts": list(self._composition.played),
             "mutants": list(self._mutants),
             "port": self._port,
+            "retries": self._retries,
         }
         limit = START_LIMIT * self._scale
         real = self._real
@@ -265,7 +292,6 @@ class LocalCluster(Cluster):
             real.await_schedulers()
         ready = simulator.ready(limit)
         self._simulated_metrics = str(ready["metrics_url"])
-        # Its address and certificate stay the same over every restart.
         self._extender = ready["extender"]
         if self._composition.is_real("apiserver"):
             self._await_webhook(access, ready["extender"])

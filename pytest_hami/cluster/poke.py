@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,16 +15,19 @@ HANDSHAKES = {f"hami.io/node-handshake{vendor}": ASKED for vendor in ("", "-dcu"
 DEVICE = '[{{"id":"{uuid}","count":1,"devmem":1,"devcore":100,"type":"NVIDIA poke","mode":"hami-core","health":true}}]'
 
 
-def poke(client: KubeClient, name: str, metrics: Callable[[], str], limit: float) -> str:
+def poke(
+    client: KubeClient, name: str, metrics: Callable[[], str], limit: float, labels: Mapping[str, str] | None = None
+) -> str:
     """Add a tainted node, wait for its series, remove it; return the metrics in which the series were seen.
 
-    They are those of a register run that began after this call, or of a later one. Raises WaitTimeout.
+    They are those of a register run that began after this call, or of a later one. ``labels`` are what HAMi wants of a
+    node that it looks at. Raises WaitTimeout.
     Source: HAMi 2.10.0, pkg/scheduler/scheduler.go (register runs on the tick and on Node ADD and DELETE).
     """
     from pytest_hami.kube.wait import poll
 
     uuid = f"GPU-{name}"
-    client.create("Node", _node(name, uuid))
+    client.create("Node", _node(name, uuid, labels or {}))
     try:
         return poll(
             lambda: text if uuid in (text := metrics()) else "",
@@ -35,14 +38,14 @@ def poke(client: KubeClient, name: str, metrics: Callable[[], str], limit: float
         client.delete("Node", name)
 
 
-def _node(name: str, uuid: str) -> dict[str, Any]:
+def _node(name: str, uuid: str, labels: Mapping[str, str]) -> dict[str, Any]:
     capacity = {"cpu": "1", "memory": "1Gi", "pods": "1", "nvidia.com/gpu": "1"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {"kubernetes.io/hostname": name},
+            "labels": {"kubernetes.io/hostname": name, **labels},
             "annotations": {"hami.io/node-nvidia-register": DEVICE.format(uuid=uuid), **HANDSHAKES},
         },
         "spec": {"taints": [{"key": "pytest-hami.io/poke", "effect": "NoSchedule"}]},

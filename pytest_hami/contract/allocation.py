@@ -109,6 +109,17 @@ def erase_next(text: str, containers: int = 1) -> str:
     return encode([*groups, ()])
 
 
+def erase_all(text: str) -> str:
+    """Return the string after the Allocate calls of every container.
+
+    >>> erase_all("GPU-A,NVIDIA,1000,10:;GPU-B,NVIDIA,2000,20:;")
+    ';;;;'
+    """
+    while any(parse(text)):
+        text = erase_next(text)
+    return text
+
+
 def assign(
     groups: Groups, containers: Sequence[tuple[str, bool]], *, positions_kept: bool
 ) -> dict[str, tuple[DeviceShare, ...]]:

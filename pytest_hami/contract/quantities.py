@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Any
 
 from pytest_hami.contract.releases import NEWEST, Release, Traits, traits
@@ -23,6 +23,12 @@ _SUFFIXES: dict[str, Decimal] = {
     "Ki": Decimal(1 << 10), "Mi": Decimal(1 << 20), "Gi": Decimal(1 << 30), "Ti": Decimal(1 << 40),
     "Pi": Decimal(1 << 50), "Ei": Decimal(1 << 60),
 }  # fmt: skip
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_EXPONENT = re.compile(r"[eE][+-]?\d+$")
+_FINEST = Decimal("1e-9")
+_LARGEST = 18
 
 
 def parse_quantity(value: str | int) -> int | None:
@@ -50,6 +56,38 @@ def exact_quantity(value: str | int) -> Decimal | None:
         return None
     number, suffix = match.groups()
     return Decimal(number) * (_SUFFIXES[suffix] if suffix in _SUFFIXES else Decimal(f"1{suffix}"))
+
+
+def canonical_quantity(value: str | int) -> str:
+    """Return a quantity as Kubernetes stores it: without a fraction and with the largest suffix; no quantity as it is.
+
+    Source: Kubernetes 1.36, apimachinery, pkg/api/resource/quantity.go (CanonicalizeBytes).
+
+    >>> [canonical_quantity(text) for text in ("4000", "24576", "0.5", "1024Mi", "1500Gi", "2e9", "512Ki", "0", "0.1Ki")]
+    ['4k', '24576', '500m', '1Gi', '1500Gi', '2e9', '512Ki', '0', '102400m']
+    """
+    exact = exact_quantity(value)
+    if exact is None:
+        return str(value)
+    text = str(value)
+    if text.endswith("i") and abs(exact) >= 1024 and exact == exact.to_integral_value():
+        number, power = int(exact), 0
+        while number % 1024 == 0 and power < len(_BINARY) - 1:
+            number, power = number // 1024, power + 1
+        return f"{number}{_BINARY[power]}"
+    # Finer than a billionth is rounded up.
+    sign, digits, exponent = exact.quantize(_FINEST, ROUND_UP).as_tuple() if exact % _FINEST else exact.as_tuple()
+    number, power = int("".join(map(str, digits))), int(exponent)
+    if number == 0:
+        return "0"
+    while number % 10 == 0 and power < _LARGEST:
+        number, power = number // 10, power + 1
+    while power % 3:
+        number, power = number * 10, power - 1
+    written = f"{'-' if sign else ''}{number}"
+    if power == 0:
+        return written
+    return f"{written}e{power}" if _EXPONENT.search(text) else written + _DECIMAL[power]
 
 
 def quantity_value(value: str | int) -> int:

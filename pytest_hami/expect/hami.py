@@ -27,6 +27,7 @@ from pytest_hami.expect.failures import (
 )
 from pytest_hami.expect.ledger import Ledger
 from pytest_hami.expect.node_edits import NodeEdits
+from pytest_hami.expect.patience import Patience
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
 
@@ -86,9 +87,11 @@ class Hami:
         fleet: str,
         labels: Mapping[str, str],
         expectations: Mapping[str, Expectation],
+        patience: Patience,
     ) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self.patience = patience
         self.nodes = tuple(nodes)
         self.deviations: list[Expectation] = []
         self.device_config = DeviceConfig()

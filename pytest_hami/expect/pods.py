@@ -358,21 +358,22 @@ class Pod:
             node in self._hami.node_names, f"one of {sorted(self._hami.node_names)}", node, where=f"{self!r} nodeName"
         )
 
-    def _wait(self, ready: Callable[[], object], missing: str | Callable[[], str], timeout: float) -> None:
+    def _wait(self, ready: Callable[[], object], missing: str | Callable[[], str], timeout: float) -> object:
         from pytest_hami.kube.wait import WaitTimeout, wait_until
 
-        try:
-            wait_until(
-                self._hami.journal,
-                ready,
-                timeout=timeout,
-                missing=missing if callable(missing) else lambda: missing,
-                history=lambda: list(self.timeline()),
-            )
-        except WaitTimeout:
-            self._hami.journal.require_live()
-            what = missing() if callable(missing) else missing
-            raise self._failure(f"{what} (within {timeout:g} s)", observe.state_line(self.current)) from None
+        what, patience, waited = missing if callable(missing) else lambda: missing, self._hami.patience, 0.0
+        for step in patience.steps(timeout):
+            waited += step
+            with suppress(WaitTimeout):
+                return wait_until(
+                    self._hami.journal, ready, timeout=step, missing=what, history=lambda: list(self.timeline())
+                )  # fmt: skip
+            if patience.has_ended(what()):
+                break
+        else:
+            patience.waited_in_vain(what())
+        self._hami.journal.require_live()
+        raise self._failure(f"{what()} (within {waited:g} s)", observe.state_line(self.current))
 
     def _failure(self, expected: str, seen: str, *, reason: str = "") -> ClaimFailed:
         return ClaimFailed(

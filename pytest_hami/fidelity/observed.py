@@ -10,6 +10,7 @@ from pytest_hami.contract import metrics
 from pytest_hami.contract.releases import Traits
 from pytest_hami.simulator.hami.scheduler import PodEvent
 
+_CARD_SERIES = (metrics.MEMORY_LIMIT, metrics.CORE_LIMIT, metrics.MEMORY, metrics.SHARES, metrics.CORES)
 EventKey = tuple[str, str, str]
 _SUCCESS = re.compile(r"(find fit node.* nodes fit\()(.*)\)")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ?")
@@ -67,11 +68,13 @@ def recorded_events(events: Iterable[Mapping[str, Any]]) -> set[EventKey]:
 
 
 def device_usage(samples: Iterable[metrics.Sample]) -> dict[str, dict[str, list[int]]]:
-    """Return by node and card ``[memory limit bytes, core limit, memory bytes, shares, cores]``."""
+    """Return by node and card ``[memory limit bytes, core limit, memory bytes, shares, cores]``; -1 for a missing series."""
     result: dict[str, dict[str, list[int]]] = {}
-    for (node, uuid), card in metrics.card_usage(samples).items():
-        values = [card.memory_limit, card.core_limit, card.memory << 20, card.shares, card.cores]
-        result.setdefault(node, {})[uuid] = values
+    for sample in samples:
+        if sample.name in _CARD_SERIES:
+            labels = dict(sample.labels)
+            card = result.setdefault(labels["node"], {}).setdefault(labels["device_uuid"], [-1] * len(_CARD_SERIES))
+            card[_CARD_SERIES.index(sample.name)] = int(sample.value)
     return result
 
 

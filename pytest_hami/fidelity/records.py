@@ -12,7 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from pytest_hami.contract.releases import NEWEST, Release
+from pytest_hami.contract.releases import NEWEST, Release, ReleaseError
+from pytest_hami.fidelity import scenario
 from pytest_hami.fidelity.schema import SchemaError, check
 
 _FOLDER = re.compile(r"hami-v?(\d+\.\d+\.\d+)")
@@ -49,12 +50,14 @@ class Record:
     line: int
 
 
-def release_of(path: Path) -> Release:
-    """Return the release that a folder ``hami-X.Y.Z`` in the path names, else the newest.
+def release_of(path: Path, data: Mapping[str, Any] | None = None) -> Release:
+    """Return the release that a record states, else that which a folder ``hami-X.Y.Z`` in the path names, else the newest.
 
     >>> str(release_of(Path("evidence/hami-2.9.0/random.jsonl.gz")))
     '2.9.0'
     """
+    if data and "release" in data:
+        return Release.parse(data["release"])
     for part in reversed(path.parts):
         match = _FOLDER.fullmatch(part)
         if match:
@@ -108,7 +111,8 @@ def read(path: Path) -> list[Record]:
             )
         try:
             check(kind, data)
-        except SchemaError as error:
+            release_of(path, data)
+        except (SchemaError, ReleaseError) as error:
             raise RecordError(f"{path}:{number}: {error}") from None
         if kind is Kind.LIFECYCLE:
             if data["run"] not in runs:
@@ -125,6 +129,22 @@ def read(path: Path) -> list[Record]:
             records.append(Record(kind, data["id" if kind is Kind.SCHEDULER else "case"], data, path, number))
     if not records:
         raise RecordError(f"{path}: expected records, one on each line, seen an empty file")
+    return records
+
+
+def read_inputs(path: Path) -> list[Record]:
+    """Return the scenarios of a file, whether they hold observations or not. Raises RecordError."""
+    records = []
+    for number, line in _lines(path):
+        try:
+            data = json.loads(line)
+            scenario.must(data, "", {})
+            scenario.check_inputs(data)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"{path}:{number}: {error}") from None
+        records.append(Record(Kind.SCHEDULER, data["id"], data, path, number))
+    if not records:
+        raise RecordError(f"{path}: expected scenarios, one on each line, seen an empty file")
     return records
 
 

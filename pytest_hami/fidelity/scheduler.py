@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_hami.contract.releases import Release
+from pytest_hami.fidelity import objects, search
 from pytest_hami.fidelity import observed as seen_as
-from pytest_hami.fidelity import search
 from pytest_hami.fidelity.attempt import may_bind
 from pytest_hami.fidelity.outcome import Disagreement, Replayed
 from pytest_hami.fidelity.play import Play
@@ -103,7 +103,7 @@ def _other_condition(play: Play, key: PodKey, state: Record) -> bool:
 
 def _create(step: Record) -> list[Action]:
     observed = step["observed"]
-    key = (step["object"]["metadata"]["namespace"], step["object"]["metadata"]["name"])
+    key = objects.pod_key(step)
 
     def store(play: Play) -> None:
         plain = play.world.submitted(step["object"])
@@ -157,12 +157,8 @@ def _admit(play: Play, plain: dict[str, Any], step: Record) -> dict[str, Any] | 
     return stored
 
 
-def _pod_key(step: Record) -> PodKey:
-    return step.get("namespace", "default"), step["pod"]
-
-
 def _patch(step: Record, patch: Record) -> list[Action]:
-    return [lambda play: play.world.patch_pod(_pod_key(step), patch)]
+    return [lambda play: play.world.patch_pod(objects.pod_key(step), patch)]
 
 
 _FORCED: Sequence[Action] = (
@@ -193,7 +189,7 @@ def _observed_run(step: Record) -> list[Action]:
 
 _ACTIONS: Mapping[str, Callable[[Record], list[Action]]] = {
     "create": _create,
-    "delete": lambda step: [lambda play: play.world.delete(_pod_key(step), bool(step.get("grace")))],
+    "delete": lambda step: [lambda play: play.world.delete(objects.pod_key(step), bool(step.get("grace")))],
     "complete": lambda step: _patch(step, {"status": {"phase": "Succeeded"}}),
     "fail": lambda step: _patch(step, {"status": {"phase": "Failed"}}),
     "status": lambda step: _patch(step, {"status": step["status"]}),

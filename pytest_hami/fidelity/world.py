@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pytest_hami.contract import allocation, register
+from pytest_hami.contract import allocation
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.releases import Release
+from pytest_hami.fidelity import objects
 from pytest_hami.simulator.apiserver.defaults import default
 from pytest_hami.simulator.apiserver.patches import merge
 from pytest_hami.simulator.hami import lock
@@ -18,12 +19,9 @@ from pytest_hami.simulator.hami.scheduler import HamiScheduler, SchedulerConfig
 PodKey = tuple[str, str]
 """Namespace and name."""
 
-REGISTER = "hami.io/node-nvidia-register"
 # The recordings make HAMi look at the nodes by adding and removing a node that no pod tolerates.
 PASSING_NODE = "passing"
 _START = datetime(2026, 11, 29, tzinfo=UTC)
-# What every node has plenty of, so that only what the scenario is about can be short.
-_PLENTY = {"cpu": "1000", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "10000"}
 
 
 class RecordedChance(Rules):
@@ -39,7 +37,7 @@ class World:
     """An API server's objects, the model that watches them, and the steps that change them."""
 
     def __init__(self, scenario: Mapping[str, Any], release: Release, rules: type[RecordedChance]) -> None:
-        flags = dict(_flag(text) for text in scenario.get("scheduler_flags") or [])
+        flags = objects.flags(scenario)
         self.config = SchedulerConfig.from_flags(scenario.get("device_config") or {}, flags, str(release))
         self.rules = rules(self.config.traits)
         self.managed = _managed_resources(scenario, self.config.devices)
@@ -84,44 +82,20 @@ class World:
 
     def add_node(self, fleet: Mapping[str, Any]) -> None:
         """Create a node of the record's form; HAMi will read the nodes because of it."""
-        devices = fleet.get("devices") or []
-        notes = dict(fleet.get("annotations") or {})
-        if "register" in fleet or devices:
-            notes[REGISTER] = fleet.get("register") or _register_text(devices)
-        count = fleet.get("allocatable", sum(device.get("count", 0) for device in devices))
-        labels = {"kubernetes.io/hostname": fleet["node"], **(fleet.get("labels") or {})}
-        self._create_node(fleet["node"], labels, notes, {"nvidia.com/gpu": str(count)} if count else {}, [])
+        self._create_node(objects.node(fleet), [])
 
     def add_passing_node(self) -> None:
         """Create the node that makes HAMi read the nodes."""
-        self._create_node(PASSING_NODE, {}, {}, {}, [{"key": "passing", "effect": "NoSchedule"}])
+        self._create_node(objects.node({"node": PASSING_NODE}), [{"key": "passing", "effect": "NoSchedule"}])
 
-    def _create_node(
-        self,
-        name: str,
-        labels: Mapping[str, str],
-        annotations: Mapping[str, str],
-        allocatable: Mapping[str, str],
-        taints: Sequence[Mapping[str, str]],
-    ) -> None:
-        self.nodes[name] = {
-            "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
-            "spec": {"taints": list(taints)} if taints else {},
-            "status": {"allocatable": {**_PLENTY, **allocatable}},
-        }
+    def _create_node(self, node: dict[str, Any], taints: Sequence[Mapping[str, str]]) -> None:
+        name = node["metadata"]["name"]
+        self.nodes[name] = {**node, "spec": {"taints": list(taints)} if taints else {}}
         self.hami.node_event("ADDED", self.nodes[name])
 
     def update_node(self, step: Mapping[str, Any]) -> None:
         """Change a node as the step says."""
-        notes = dict(step.get("annotations") or {})
-        if step.get("devices") is not None:
-            notes[REGISTER] = _register_text(step["devices"])
-        patch: dict[str, Any] = {"metadata": {"annotations": notes, "labels": step.get("labels") or {}}}
-        if step.get("allocatable") is not None:
-            patch["status"] = {"allocatable": {"nvidia.com/gpu": str(step["allocatable"])}}
-        if step.get("unschedulable") is not None:
-            patch["spec"] = {"unschedulable": step["unschedulable"]}
-        self.patch_node(step["node"], patch)
+        self.patch_node(step["node"], objects.node_patch(step))
 
     def delete_node(self, name: str) -> None:
         """Remove a node; HAMi will read the nodes because of it."""
@@ -180,9 +154,7 @@ class World:
         text = (pod["metadata"].get("annotations") or {}).get("hami.io/vgpu-devices-to-allocate")
         if text is None:
             return
-        while any(allocation.parse(text)):
-            text = allocation.erase_next(text)
-        done = {"hami.io/vgpu-devices-to-allocate": text, "hami.io/bind-phase": "success"}
+        done = {"hami.io/vgpu-devices-to-allocate": allocation.erase_all(text), "hami.io/bind-phase": "success"}
         self.patch_pod(key, {"metadata": {"annotations": done}})
         node = pod["spec"]["nodeName"]
         held = self.nodes[node]["metadata"]["annotations"].get(lock.LOCK)
@@ -190,16 +162,13 @@ class World:
             self.patch_node(node, {"metadata": {"annotations": {lock.LOCK: None}}})
 
 
-def _flag(text: str) -> tuple[str, str]:
-    name, separator, value = text.lstrip("-").partition("=")
-    return name, value if separator else "true"
-
-
 def _managed_resources(scenario: Mapping[str, Any], config: DeviceConfig) -> tuple[str, ...]:
-    """Return the resources that the recording's kube-scheduler left to HAMi.
+    """Return the resources that the recording's kube-scheduler left to HAMi, as the record has it.
 
     A configuration may give resources other names; whether kube-scheduler was told shows in its complaints.
     """
+    if "managed_resources" in scenario:
+        return tuple(scenario["managed_resources"])
     told = [str(step["observed"].get("pod_condition_message")) for step in scenario["steps"]]
     usual = _resource_names(DeviceConfig())
     renamed = _resource_names(config) - usual
@@ -208,7 +177,3 @@ def _managed_resources(scenario: Mapping[str, Any], config: DeviceConfig) -> tup
 
 def _resource_names(config: DeviceConfig) -> set[str]:
     return {config.count_name, config.memory_name, config.percentage_name, config.cores_name, config.priority_name}
-
-
-def _register_text(devices: Sequence[Mapping[str, Any]]) -> str:
-    return register.encode([register.Device(**device) for device in devices])

@@ -46,7 +46,8 @@ class HostConfig:
 
     ``api`` is the API server outside of this process, only where none is among ``parts``, and ``kubelet`` the paths of the
     certificate and key with which its kubelet serves. ``extender`` is the HAMi scheduler outside of this process,
-    ``device_plugin`` the fields of a ``kubelet.hami.PluginProgram`` that the nodes run.
+    ``device_plugin`` the fields of a ``kubelet.hami.PluginProgram`` that the nodes run. Without ``retries`` kube-scheduler
+    tries a refused pod again only on the command ``try_again``.
     """
 
     release: str = "2.10.0"
@@ -59,6 +60,7 @@ class HostConfig:
     port: int = 0
     extender: Extender | None = None
     device_plugin: Mapping[str, Any] | None = None
+    retries: bool = True
 
     @classmethod
     def parse(cls, line: str | bytes) -> HostConfig:
@@ -174,6 +176,10 @@ class Host:
                     return await self._restart(str(arguments.get("part")))
                 case "reconfigure":
                     return await self._reconfigure(str(arguments.get("part")), arguments)
+                case "try_again":
+                    for scheduler in self._schedulers:
+                        await scheduler.try_again(arguments["pods"])
+                    return None
                 case "nodes":
                     return await self._nodes().nodes(arguments["nodes"])
                 case "remove_nodes":
@@ -187,7 +193,7 @@ class Host:
         except (ValueError, LookupError, TypeError) as error:
             raise HostError(f"{op}: {error}") from error
         raise HostError(
-            f"unknown operation {op!r}; known are register, restart, reconfigure, nodes, remove_nodes, stop"
+            f"unknown operation {op!r}; known are register, restart, reconfigure, try_again, nodes, remove_nodes, stop"
         )
 
     async def _start(self) -> None:
@@ -239,8 +245,9 @@ class Host:
         self._extender = _extender(self._hami)
 
     async def _start_schedulers(self) -> None:
-        from pytest_hami.simulator.kube_scheduler import KubeScheduler
+        from pytest_hami.simulator.kube_scheduler import ON_DEMAND, Backoff, KubeScheduler
 
+        backoff = Backoff() if self._config.retries else ON_DEMAND
         rules = mutants.rules_for("kube-scheduler", self._config.mutants)
         schedulers = [
             KubeScheduler(
@@ -250,6 +257,7 @@ class Host:
                 ca_bundle=None,
                 managed_resources=(),
                 rules=rules,
+                backoff=backoff,
             )
         ]
         extender = self._extender
@@ -262,6 +270,7 @@ class Host:
                     ca_bundle=extender.ca_bundle,
                     managed_resources=extender.managed_resources,
                     rules=rules,
+                    backoff=backoff,
                 )
             )
         for scheduler in schedulers:

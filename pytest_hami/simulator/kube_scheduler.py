@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import math
 import secrets
 import ssl
 from collections.abc import Iterable, Mapping
@@ -32,6 +33,10 @@ class Backoff:
     def after(self, attempts: int) -> float:
         """Return the pause after this many attempts."""
         return float(min(self.first * 2 ** max(attempts - 1, 0), self.longest))
+
+
+# Refused pods are tried again only when somebody asks for it.
+ON_DEMAND = Backoff(math.inf, math.inf)
 
 
 class SchedulerRules:
@@ -103,6 +108,13 @@ class KubeScheduler:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._session.close()
 
+    async def try_again(self, uids: Iterable[str]) -> None:
+        """Try these pods once more, as far as they were refused, and return when that is done."""
+        for uid in uids:
+            if uid in self._refused:
+                self._enqueue(uid)
+        await self._queue.join()
+
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -149,21 +161,28 @@ class KubeScheduler:
                 self._enqueue_later(uid, self._backoff.after(self._refused[uid]))
 
     def _enqueue_later(self, uid: str, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._enqueue, uid)
+        if seconds < math.inf:
+            asyncio.get_running_loop().call_later(seconds, self._enqueue, uid)
 
     async def _loop(self) -> None:
         while True:
             uid = await self._queue.get()
             self._queued.discard(uid)
-            pod = self._pods.items.get(uid)
-            if pod is None or pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
-                continue
-            if pod["spec"].get("schedulingGates") or uid in self._assumed:
-                continue
             try:
-                await self._schedule(pod)
-            except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
-                await self._refuse(pod, "SchedulerError", str(error), retry=True)
+                await self._try(uid)
+            finally:
+                self._queue.task_done()
+
+    async def _try(self, uid: str) -> None:
+        pod = self._pods.items.get(uid)
+        if pod is None or pod["spec"].get("nodeName") or pod["metadata"].get("deletionTimestamp"):
+            return
+        if pod["spec"].get("schedulingGates") or uid in self._assumed:
+            return
+        try:
+            await self._schedule(pod)
+        except (ApiError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            await self._refuse(pod, "SchedulerError", str(error), retry=True)
 
     async def _schedule(self, pod: dict[str, Any]) -> None:
         used = self._used()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pytest_hami.contract.quantities import parse_quantity
+from pytest_hami.contract.quantities import canonical_quantity, parse_quantity
 from pytest_hami.simulator.apiserver.errors import StatusError, invalid
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _NATIVE = {"cpu", "memory", "ephemeral-storage"}
 ANNOTATION_LIMIT = 256 << 10
@@ -48,10 +48,10 @@ def _default_pod(pod: dict[str, Any]) -> None:
         container.setdefault("terminationMessagePolicy", "File")
         resources = container.setdefault("resources", {})
         for name, value in list((resources.get("limits") or {}).items()):
-            resources["limits"][name] = str(value)
-            resources.setdefault("requests", {}).setdefault(name, str(value))
+            resources["limits"][name] = canonical_quantity(value)
+            resources.setdefault("requests", {}).setdefault(name, resources["limits"][name])
         for name, value in list((resources.get("requests") or {}).items()):
-            resources["requests"][name] = str(value)
+            resources["requests"][name] = canonical_quantity(value)
     status = pod.setdefault("status", {})
     status.setdefault("phase", "Pending")
     status.setdefault("qosClass", _qos(spec))
@@ -72,15 +72,13 @@ def validate_metadata(kind: str, object_: dict[str, Any]) -> None:
     causes = []
     if not _NAME.fullmatch(name) or len(name) > 253:
         causes.append(("metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of '
-                       "lower case alphanumeric characters, '-' or '.'"))  # fmt: skip
+                       "lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character "
+                       f"(e.g. 'example.com', regex used for validation is '{_NAME.pattern}')"))  # fmt: skip
     for key, value in (metadata.get("labels") or {}).items():
         if not isinstance(value, str) or len(value) > 63 or not _LABEL_VALUE.fullmatch(value):
-            text = (
-                "must be no more than 63 bytes"
-                if isinstance(value, str) and len(value) > 63
-                else "a valid label must be"
-            )
-            causes.append(("metadata.labels", f'Invalid value: "{value}": {text} (label {key})'))
+            long = isinstance(value, str) and len(value) > 63
+            text = "must be no more than 63 bytes" if long else f"a valid label must be (label {key})"
+            causes.append(("metadata.labels", f'Invalid value: "{value}": {text}'))
     notes = metadata.get("annotations") or {}
     for key, value in notes.items():
         if not isinstance(value, str):

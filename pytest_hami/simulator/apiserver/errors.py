@@ -47,7 +47,8 @@ def conflict(plural: str, name: str) -> StatusError:
 
 def invalid(kind: str, name: str, *causes: tuple[str, str]) -> StatusError:
     """Return the error for an invalid object, from ``(field, message)`` pairs."""
-    listed = [f"{field}: {message}" for field, message in causes]
+    # Kubernetes tells equal errors once (apimachinery, pkg/util/validation/field, ToAggregate).
+    listed = list(dict.fromkeys(f"{field}: {message}" for field, message in causes))
     text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
     details = {"name": name, "kind": kind, "causes": [{"field": f, "message": m} for f, m in causes]}
     return StatusError(422, f'{kind} "{name}" is invalid: {text}', details=details)
