@@ -21,6 +21,7 @@ from pytest_hami.expect.failures import (
 from pytest_hami.kube.wait import WaitTimeout
 from pytest_hami.text import one_line
 
+NAME_MONITOR = "name a vGPUmonitor binary with --hami-monitor"
 # What the local provider cannot show, and what would: (outcome, reason, remedy).
 LACKS: dict[Capability, tuple[Outcome, str, str]] = {
     Capability.CUDA: (
@@ -28,12 +29,8 @@ LACKS: dict[Capability, tuple[Outcome, str, str]] = {
         "nothing executes CUDA here: there is no GPU",
         "run it on a cluster with real GPUs",
     ),
-    Capability.MONITOR: (Outcome.SKIPPED, "no HAMi monitor in this cluster", "use a provider that runs vGPUmonitor"),
-    Capability.MONITOR_METRICS: (
-        Outcome.SKIPPED,
-        "no HAMi monitor in this cluster",
-        "use a provider that runs vGPUmonitor",
-    ),
+    Capability.MONITOR: (Outcome.SKIPPED, "no HAMi monitor in this cluster", NAME_MONITOR),
+    Capability.MONITOR_METRICS: (Outcome.SKIPPED, "no HAMi monitor in this cluster", NAME_MONITOR),
     Capability.DISPOSABLE: (
         Outcome.UNSUPPORTED,
         "others may use this cluster, and this would disturb them",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import datetime
+import itertools
 import platform
 import signal
 import sys
@@ -90,7 +92,8 @@ class Run:
         self._expectations = load_expectations(self._cluster.release)
         # What usually comes at once has come by then, also on a busy machine.
         self._patience = Patience(short=0.4 * self._cluster.timing.settle)
-        self._fleets: dict[str, fleets.Fleet] = {}
+        # By name of the declared fleet, equal sets of nodes that tests take in turn.
+        self._fleets: dict[str, collections.deque[fleets.Fleet]] = {}
         self._provisioned = False
         self._dirty: set[str] = set()
         self._allowed = frozenset(
@@ -118,8 +121,8 @@ class Run:
         self._end_on_sigterm()
         try:
             able = [item for item in items if item_needs(item) <= self._cluster.capabilities]
-            for name in dict.fromkeys(self._fleet_name(item) for item in able):
-                self._fleets[name] = fleets.load(name)
+            for name, tests in collections.Counter(self._fleet_name(item) for item in able).items():
+                self._fleets[name] = collections.deque(fleets.load(name).copies(min(tests, self._cluster.fleet_copies)))
         except fleets.FleetError as error:
             raise pytest.UsageError(f"hami: {error}") from None
         self._declared = listing.declarations(items, deselected)
@@ -158,7 +161,7 @@ class Run:
             if not self._provisioned:
                 # Watched from before the first pod, so that no history begins in the middle.
                 self._cluster.journal.news()
-                self._cluster.provision(self._fleets.values())
+                self._cluster.provision(itertools.chain(*self._fleets.values()))
                 self._provisioned = True
                 self._told = self._cluster.tells()
         except Exception as error:
@@ -177,7 +180,7 @@ class Run:
             pytest.skip(f"{outcome}: {reason}; remedy: {remedy}")
         declared, used = self._declared_fleet(item), self._fleet_name(item)
         if declared and declared != used:
-            wanted, have = fleets.load(declared), self._fleets[used]
+            wanted, have = fleets.load(declared), self._fleets[used][0]
             if wanted.shape() != have.shape():
                 reason = f"fleet {used} has not the shape of {declared}, which this check declares"
                 remedy = "leave --hami-fleet out"
@@ -367,7 +370,7 @@ class Run:
                         for c in node.cards
                     ],
                 }
-                for fleet in self._fleets.values()
+                for fleet in itertools.chain(*self._fleets.values())
                 for node in fleet.nodes
             ],
             "settings": [
@@ -393,11 +396,13 @@ class Run:
         self._next_build = now + max(REBUILD_EVERY, REBUILD_SHARE * (now - started))
 
     def _fleet(self, name: str) -> fleets.Fleet:
+        """Return the fleet, or that one of its copies that has rested longest."""
         if name not in self._fleets:
             # Asked for by name while a test runs, so nobody could know it after collection.
-            self._fleets[name] = fleets.load(name)
-            self._cluster.provision([self._fleets[name]])
-        return self._fleets[name]
+            self._fleets[name] = collections.deque([fleets.load(name)])
+            self._cluster.provision(self._fleets[name])
+        self._fleets[name].rotate(-1)
+        return self._fleets[name][-1]
 
     def _loss(self, error: BaseException | None) -> str:
         """Return in one line why the cluster is gone, empty while it is there."""

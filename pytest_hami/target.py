@@ -22,12 +22,12 @@ def composition(settings: Settings) -> Composition:
 
 def faced(settings: Settings, parts: Composition) -> Faced:
     """Return the release that the parts, asked before what they are, are held against. Raises ClusterUnavailable."""
-    scheduler = parts.hami_scheduler
+    # What is simulated plays the release of what is real; the scheduler, which most checks are about, has the first word.
+    stated = next(filter(None, (parts.hami_scheduler, parts.device_plugin, parts.monitor)), None)
     if settings.source("release") != "default":
         return Faced(Release.parse(settings["release"]), f"as {settings.place('release')} asks")
-    if scheduler is None:
+    if stated is None:
         return Faced(Release.parse(settings["release"]), "which simulated parts play")
-    unstated = not releases.is_stated(scheduler.version)
-    return releases.faced(
-        scheduler.version, scheduler_flags(scheduler.path, settings.timeout_scale) if unstated else ()
-    )
+    if stated is parts.hami_scheduler and not releases.is_stated(stated.version):
+        return releases.faced(stated.version, scheduler_flags(stated.path, settings.timeout_scale))
+    return releases.faced(stated.version, ())

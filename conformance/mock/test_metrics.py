@@ -38,6 +38,9 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
     if case == "labels":
         hami.quota({"limits.nvidia.com/gpumem": "8192"})
     pod = hami.pod(on=card, memory=4096, cores=25).running(memory=4096, cores=25)
+    if case == "monitor":
+        require_monitor(hami, hami_cluster, card, pod)
+        return
     if case == "labels":
         wrong = metrics.contract_violations(metrics.parse(hami_cluster.fresh_metrics()), hami.traits.release)
         require(not wrong, "the promised metric names and label sets", wrong, where="/metrics of the HAMi scheduler")
@@ -84,6 +87,36 @@ def test_monitoring(hami, hami_cluster, hami_gpus, case):
     pod.delete()
     hami.usage(card).equals(memory=0, cores=0, shares=0)
     require_equal(before, series(hami), "series after the pod is gone")
+
+
+def require_monitor(hami, hami_cluster, card, pod):
+    """Assert that the monitor of the card's node tells of every card, and of the pod's limit until it is gone."""
+    limit = "hami_vgpu_memory_limit_bytes"
+    samples = hami.monitor_samples(card.node, until=lambda found: found.get(limit))
+    wrong = metrics.monitor_violations([s for found in samples.values() for s in found], hami.traits.release)
+    require(
+        not wrong, "the promised metric names and label sets", wrong, where=f"/metrics of the monitor of {card.node}"
+    )
+    host = {"hami_host_gpu_memory_used_bytes": {}, "hami_host_gpu_utilization_ratio": {}}
+    for each in hami.nodes_by_name[card.node].cards:
+        staged = hami_cluster.staged_card(each.index)
+        key = (each.uuid, str(each.index), f"NVIDIA-{each.type}")
+        host["hami_host_gpu_memory_used_bytes"][key] = staged and staged.used << 20
+        host["hami_host_gpu_utilization_ratio"][key] = staged and staged.utilisation
+    for name, expected in host.items():
+        seen = {
+            tuple(map(dict(s.labels).get, ("device_uuid", "device_index", "device_type"))): s.value
+            for s in samples[name]
+        }
+        if None in expected.values():
+            seen = dict.fromkeys(seen)
+        require_equal(expected, seen, name)
+    (container,) = pod.stored["spec"]["containers"]
+    keys = ("namespace", "pod", "container", "device_uuid")
+    seen = {tuple(map(dict(s.labels).get, keys)): s.value for s in samples[limit]}
+    require_equal({(pod.namespace, pod.name, container["name"], card.uuid): 4_294_967_296.0}, seen, limit)
+    pod.delete()
+    hami.monitor_samples(card.node, until=lambda found: not found.get(limit))
 
 
 def series(hami):

@@ -58,6 +58,15 @@ class Timing:
         return Timing(*(factor * value for value in (self.place, self.start, self.settle, self.delete, self.restart)))
 
 
+@dataclass(frozen=True)
+class StagedCard:
+    """A card as NVML tells of it: MiB in use, percent of its time, percent of its memory controller's time."""
+
+    used: int
+    utilisation: int
+    controller: int
+
+
 class CommandRefused(Exception):
     """The cluster is there and refuses what it was told, such as an unknown configuration key. The text is one line."""
 
@@ -71,6 +80,8 @@ class Cluster(ABC):
     capabilities: frozenset[Capability]
     release: str
     timing: Timing
+    # How many equal sets of nodes tests should take in turn, where a node needs time to recover from one.
+    fleet_copies = 1
 
     @abstractmethod
     def start(self) -> None:
@@ -137,6 +148,14 @@ class Cluster(ABC):
     @abstractmethod
     def poke(self) -> str:
         """Force a register run of the HAMi scheduler, as its 15 s tick would, and return its metrics after that run."""
+
+    def monitor_metrics(self, node: str) -> str:
+        """Return the metrics of the HAMi monitor of a node. Raises CommandRefused where there is none."""
+        raise CommandRefused("this cluster has no HAMi monitor")
+
+    def staged_card(self, index: int) -> StagedCard | None:
+        """Return what the monitor is shown of each card with this index; None where what it sees is not staged."""
+        return None
 
     def fleet_label(self, fleet: Fleet) -> str:
         """Return the value of the label ``pytest-hami.io/fleet`` on the present nodes of a fleet."""

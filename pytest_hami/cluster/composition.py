@@ -24,7 +24,6 @@ OPTION_OF = {
     "hami-scheduler": "--hami-scheduler", "device-plugin": "--hami-device-plugin", "monitor": "--hami-monitor",
     "nvml": "--hami-nvml",
 }  # fmt: skip
-NOT_THERE_YET = ("monitor",)
 
 
 class CompositionRefused(ValueError):
@@ -89,9 +88,6 @@ class Composition:
                 )
         if self.nvml is not None and not (self.device_plugin or self.monitor):
             yield "--hami-nvml: nothing here loads it; name what does with --hami-device-plugin or --hami-monitor"
-        for program in NOT_THERE_YET:
-            if program in self.programs:
-                yield f"{OPTION_OF[program]}: a real {program} is planned and not there yet in this version"
 
     def is_real(self, part: str) -> bool:
         """Return whether any program stands behind a part."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,17 @@ class Fleet:
     def shape(self) -> tuple[tuple[tuple[str, int, int, int], ...], ...]:
         """Return what a check can rely on: per node the type, MiB, cores and shares of each card."""
         return tuple(tuple((c.type, c.memory, c.cores, c.split) for c in node.cards) for node in self.nodes)
+
+    def copies(self, count: int) -> tuple[Fleet, ...]:
+        """Return this fleet and equal ones, ``count`` in all, with names and card UUIDs of their own."""
+        return self, *(self._copy(f"{self.name}-{number}") for number in range(2, count + 1))
+
+    def _copy(self, name: str) -> Fleet:
+        nodes = (
+            replace(n, cards=tuple(replace(c, uuid=stable_uuid(name, n.name, c.index)) for c in n.cards))
+            for n in self.nodes
+        )
+        return Fleet(name, tuple(nodes))
 
 
 def stable_uuid(*parts: object) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_hami.checks import Capability
 from pytest_hami.cluster.access import ApiAccess
-from pytest_hami.cluster.base import Cluster, ClusterUnavailable, Timing
+from pytest_hami.cluster.base import Cluster, ClusterUnavailable, StagedCard, Timing
 from pytest_hami.cluster.composition import Composition
 from pytest_hami.cluster.poke import poke
 from pytest_hami.cluster.real import RealParts
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 START_LIMIT = 20.0
 # A lost wake-up or a bind race costs a real scheduler a second or two now and then.
 REAL_TIMING = Timing(place=15, start=10, settle=5, delete=10, restart=30)
+# A device plugin may ask its API server ten times at once, then five times a second, and needs eight for an Allocate.
+# Nodes that rest for some tests begin with a full burst (HAMi 2.10.0, pkg/util/client: client-go's defaults).
+PLUGIN_COPIES = 4
 SIMULATED_TIMING = Timing(place=4, start=4, settle=2, delete=4, restart=10)
 SIMULATED_CAPABILITIES = frozenset(Capability) - {
     Capability.CUDA,
@@ -33,6 +36,16 @@ SIMULATED_CAPABILITIES = frozenset(Capability) - {
     Capability.MIG_PLACEMENT,
     Capability.MESH,
 }
+
+
+def _capabilities(composition: Composition) -> frozenset[Capability]:
+    found = SIMULATED_CAPABILITIES
+    if composition.device_plugin:
+        # Each of its nodes is a process, and a slow one.
+        found -= {Capability.CHEAP_NODES}
+    if composition.monitor:
+        found |= {Capability.MONITOR, Capability.MONITOR_METRICS}
+    return found
 
 
 class LocalCluster(Cluster):
@@ -61,8 +74,9 @@ class LocalCluster(Cluster):
         self.release = release
         self.lane = self._composition.lane
         self.parts = self._composition.parts(release)
-        self.capabilities = SIMULATED_CAPABILITIES
+        self.capabilities = _capabilities(self._composition)
         self.timing = (REAL_TIMING if self._composition.programs else SIMULATED_TIMING).scaled(timeout_scale)
+        self.fleet_copies = PLUGIN_COPIES if self._composition.device_plugin else 1
         self._mutants = tuple(mutants)
         self._scale = timeout_scale
         self._port = port
@@ -179,6 +193,20 @@ class LocalCluster(Cluster):
         self._ready()
         self.require_alive()
         return call(f"{self._extender['url']}/filter", self._extender["ca_bundle"], arguments, self.timing.place)
+
+    def monitor_metrics(self, node: str) -> str:
+        """Return the metrics of the HAMi monitor of a node, which is started when it is asked for first."""
+        from pytest_hami.kube.metrics import scrape
+
+        url = self.command("monitor", node=node)
+        self.require_alive()
+        return scrape(str(url))
+
+    def staged_card(self, index: int) -> StagedCard | None:
+        """Return what our stand-in for NVML tells of a card; None where another library is named."""
+        from pytest_hami.kubelet import nvml
+
+        return None if self._composition.nvml else StagedCard(*nvml.staged_use(index))
 
     def require_alive(self) -> None:
         """Raise ClusterUnavailable, with its last lines, when a part has ended by itself."""

@@ -85,12 +85,14 @@ class RealParts:
             config["kubelet"] = [str(self._stack.certificate), str(self._stack.key)]
         if self.hami_scheduler is not None:
             config["extender"] = self.hami_scheduler.extender.to_dict()
-        if self._composition.device_plugin is not None:
-            config["device_plugin"] = {
-                "program": str(self._composition.device_plugin.path.absolute()), "library": str(self._library),
-                "directory": str(self._workspace.directory), "kubeconfig": str(self._kubeconfig),
-                "device_config": dict(DEVICE_CONFIG), "scale": self._stack.scale,
-            }  # fmt: skip
+        on_nodes = {"device_plugin": self._composition.device_plugin, "monitor": self._composition.monitor}
+        for name, program in on_nodes.items():
+            if program is not None:
+                config[name] = {
+                    "program": str(program.path.absolute()), "library": str(self._library),
+                    "directory": str(self._workspace.directory), "kubeconfig": str(self._kubeconfig),
+                    "device_config": dict(DEVICE_CONFIG), "scale": self._stack.scale,
+                }  # fmt: skip
         return config
 
     def launch_schedulers(self, access: ApiAccess, extender: Callable[[], Mapping[str, Any]]) -> None:

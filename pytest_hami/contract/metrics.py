@@ -114,6 +114,11 @@ MONITOR_LABELS_2_10: dict[str, frozenset[str]] = {
     "hami_vgpu_memory_buffer_bytes": _CONTAINER,
     BUILD_INFO: LABELS_2_10[BUILD_INFO],
 }
+# cmd/vGPUmonitor/metrics.go of v2.9.0.
+MONITOR_LABELS_2_9: dict[str, frozenset[str]] = {
+    **{name: labels - {"node"} for name, labels in MONITOR_LABELS_2_10.items() if "controller" not in name},
+    "hami_container_device_memory_bytes": _CONTAINER | {"context_size", "module_size", "buffer_size", "offset"},
+}
 # The memory ratio is not among them: a card registered with 0 MiB has none.
 USAGE_SERIES = frozenset({MEMORY_LIMIT, CORE_LIMIT, MEMORY, SHARES, CORES})
 ACCOUNTING_SERIES = USAGE_SERIES | {VGPU_MEMORY, VGPU_CORES}
@@ -360,9 +365,10 @@ def type_violations(text: str, release: Release) -> list[str]:
     return sorted(f"{f.name} is a {f.type}" for f in families if f.name.startswith(own) and f.type != "gauge")
 
 
-def monitor_violations(samples: Iterable[Sample]) -> list[str]:
-    """Return what breaks the promised names and label sets of vGPUmonitor 2.10.0; empty when nothing does."""
-    return sorted(_label_violations(samples, MONITOR_LABELS_2_10, ("hami_",)))
+def monitor_violations(samples: Iterable[Sample], release: Release) -> list[str]:
+    """Return what breaks the promised names and label sets of a release's vGPUmonitor; empty when nothing does."""
+    promised = MONITOR_LABELS_2_10 if release >= Release(2, 10, 0) else MONITOR_LABELS_2_9
+    return sorted(_label_violations(samples, promised, ("hami_",)))
 
 
 def _label_violations(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pytest_hami.cluster.base import Cluster, Timing
     from pytest_hami.kube.client import KubeClient
     from pytest_hami.kube.journal import Journal
+
+MONITOR_TICK = 5.0
 
 
 @dataclass(frozen=True)
@@ -364,11 +366,14 @@ class Hami:
         require_equal(expected(), seen(), f"node {node.name} nvidia.com/gpu")
 
     def registered(self, node: str) -> tuple[register.Device, ...]:
-        """Return the cards that a node's annotation registers. Raises ClaimFailed for a malformed one."""
+        """Return the cards that a node's annotation registers, by index. Raises ClaimFailed for a malformed one.
+
+        HAMi's device plugin writes them in the order of a Go map, another one with every scan (2.10.0, register.go).
+        """
         found = self.journal.find("Node", None, node) or {}
         text = observe.annotations(found).get(observe.REGISTER, "")
         try:
-            return register.parse(text)
+            return tuple(sorted(register.parse(text), key=lambda device: device.index))
         except register.RegisterError as error:
             raise ClaimFailed(
                 Failure("a well-formed register annotation", f"{text[:300]!r}: {error}", where=f"node {node}")
@@ -415,6 +420,31 @@ class Hami:
     def samples(self) -> tuple[metrics.Sample, ...]:
         """Return the HAMi scheduler's metrics after a register run, under the names that they have in 2.10.0."""
         return metrics.read(self.cluster.fresh_metrics(), (), self.traits.release)
+
+    def monitor_samples(
+        self, node: str, until: Callable[[Mapping[str, Sequence[metrics.Sample]]], object]
+    ) -> Mapping[str, Sequence[metrics.Sample]]:
+        """Return the metrics of a node's HAMi monitor by name, as soon as they fulfil a condition. Raises ClaimFailed.
+
+        It looks for new containers every five seconds (HAMi 2.10.0, cmd/vGPUmonitor/feedback.go).
+        """
+        from pytest_hami.kube.wait import WaitTimeout, poll
+
+        found: dict[str, list[metrics.Sample]] = {}
+
+        def fulfilled() -> bool:
+            found.clear()
+            for sample in metrics.parse(self.cluster.monitor_metrics(node)):
+                found.setdefault(sample.name, []).append(sample)
+            return bool(until(found))
+
+        try:
+            poll(fulfilled, timeout=MONITOR_TICK + self.timing.settle, missing=lambda: "the series", interval=0.1)
+        except WaitTimeout:
+            raise ClaimFailed(
+                Failure("the series that the check waits for", ", ".join(sorted(found)), where=f"monitor of {node}")
+            ) from None
+        return found
 
     def note(self, name: str, value: Any) -> None:
         """Add a value to the evidence of this case."""

@@ -56,10 +56,11 @@ def poll(
     *,
     timeout: float,
     missing: Callable[[], str],
+    interval: float = POLL_INTERVAL,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Return the first true value of ``ready``, asked every 5 ms. Raises WaitTimeout.
+    """Return the first true value of ``ready``, asked every ``interval`` seconds. Raises WaitTimeout.
 
     Only for what has no watch, such as a metrics endpoint.
     """
@@ -70,4 +71,4 @@ def poll(
             return value
         if clock() >= deadline:
             raise WaitTimeout(missing(), timeout, ())
-        sleep(POLL_INTERVAL)
+        sleep(interval)

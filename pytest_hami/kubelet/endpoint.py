@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +12,7 @@ import grpc.aio
 from pytest_hami.contract.env import Mount
 from pytest_hami.kubelet import wire
 from pytest_hami.kubelet.plugin import AllocateError, Answer, DeviceSpec, Share
+from pytest_hami.kubelet.registration import Registered
 
 HEALTHY = "Healthy"
 # A plugin of its own path may die and come again; gRPC would let the new one wait for the old one's back-off.
@@ -24,10 +24,10 @@ GO_SPELLINGS = {"CANCELLED": "Canceled"}
 class Endpoint:
     """A registered plugin. ``limit`` is how many seconds one call may take."""
 
-    def __init__(self, socket: Path, limit: float) -> None:
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=OPTIONS)
+    def __init__(self, registered: Registered, limit: float) -> None:
+        self._channel = grpc.aio.insecure_channel(f"unix:{registered.socket}", options=OPTIONS)
         self._limit = limit
-        self._options: Any = None
+        self._registered = registered
 
     async def close(self) -> None:
         """End the connection, and with it the stream of device lists."""
@@ -40,15 +40,14 @@ class Endpoint:
             wire.path("ListAndWatch"), wire.message(request).SerializeToString, wire.message(response).FromString
         )
         try:
-            self._options = await self._call("GetDevicePluginOptions")
             async for listed in stream(wire.message(request)()):
                 yield tuple(_share(device) for device in listed.devices)
-        except (AllocateError, grpc.RpcError, asyncio.CancelledError):
+        except (grpc.RpcError, asyncio.CancelledError):
             return
 
     async def prefer(self, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
         """Return the ids that the plugin would rather have taken; none where it does not care. Raises AllocateError."""
-        if self._options is None or not self._options.get_preferred_allocation_available:
+        if not self._registered.prefers:
             return ()
         request = {"available_deviceIDs": available, "must_include_deviceIDs": required, "allocation_size": size}
         answer = await self._call("GetPreferredAllocation", container_requests=[request])
@@ -59,7 +58,7 @@ class Endpoint:
         answer = await self._call("Allocate", container_requests=[{"devices_ids": ids}])
         if len(answer.container_responses) != 1:
             raise AllocateError(f"expected one container response, seen {len(answer.container_responses)}")
-        if self._options is not None and self._options.pre_start_required:
+        if self._registered.wants_start:
             await self._call("PreStartContainer", devices_ids=ids)
         return _answer(answer.container_responses[0])
 

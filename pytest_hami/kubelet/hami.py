@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import re
-import shutil
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pytest_hami.contract.register import Device
 from pytest_hami.kubelet import lane as lanes
 from pytest_hami.kubelet import nvml
 from pytest_hami.kubelet.endpoint import Endpoint
-from pytest_hami.kubelet.lane import Lane
+from pytest_hami.kubelet.lane import Lane, Lanes
 from pytest_hami.kubelet.plugin import AllocateError, Answer, Node, Share
+from pytest_hami.kubelet.program import HamiProgram
 from pytest_hami.kubelet.registration import Registered, RegistrationServer
 from pytest_hami.processes import ClusterUnavailable, Process
 
@@ -39,28 +36,6 @@ NODE_KEYS = frozenset({
     "operatingmode", "devicememoryscaling", "devicecorescaling", "devicesplitcount", "preconfigureddevicememory",
     "libcudaloglevel", "enablenumatopology", "migstrategy", "filterdevices", "enablegetpreferredallocation",
 })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class PluginProgram:
-    """The binary and what it needs: the NVML library, a directory for lanes and logs, kubeconfig, device-config.
-
-    ``scale`` multiplies time limits; ``binds`` are directories of the host that the binary needs besides.
-    """
-
-    program: Path
-    library: Path
-    directory: Path
-    kubeconfig: Path
-    device_config: Mapping[str, Any]
-    scale: float = 1.0
-    binds: tuple[Path, ...] = ()
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> PluginProgram:
-        """Return the value of these fields with paths as text, and ``binds`` left out. Raises TypeError."""
-        paths = {key: Path(values[key]) for key in ("program", "library", "directory", "kubeconfig") if key in values}
-        return cls(**{**values, **paths})
 
 
 @dataclass
@@ -81,18 +56,18 @@ class _Plugin:
 class HamiPlugins:
     """The plugins of all nodes; see ``kubelet.plugin.Plugins``. Every call may raise ClusterUnavailable."""
 
-    def __init__(self, program: PluginProgram, on_loss: Callable[[str], None]) -> None:
+    def __init__(self, program: HamiProgram, lanes_: Lanes, on_loss: Callable[[str], None]) -> None:
         """``on_loss`` is told, on the event loop, why a plugin ended when nobody had asked it to."""
         self._program = program
+        self._lanes = lanes_
         self._on_loss = on_loss
         self._plugins: dict[str, _Plugin] = {}
-        self._numbers = itertools.count(1)
         self._kubelet: Node | None = None
 
     async def start(self, kubelet: Node) -> None:
         """Remember whom to tell. Raises ClusterUnavailable where this machine allows no private mount namespace."""
         self._kubelet = kubelet
-        problem = await asyncio.to_thread(lanes.complaint, Lane(self._program.directory / "lanes" / "0"))
+        problem = await asyncio.to_thread(self._lanes.complaint)
         if problem:
             raise ClusterUnavailable(f"device-plugin: {problem}")
 
@@ -115,8 +90,7 @@ class HamiPlugins:
             values = sorted({str(getattr(card, name)) for card in cards})
             if len(values) > 1:
                 raise ValueError(f"node {node}: a device plugin has one {name} for all cards, not {', '.join(values)}")
-        lane = Lane(self._program.directory / "lanes" / str(next(self._numbers)), self._program.binds)
-        self._plugins[node] = _Plugin(node, lane, tuple(cards))
+        self._plugins[node] = _Plugin(node, self._lanes.of(node), tuple(cards))
         return {}, ()
 
     async def run(self, nodes: Sequence[str]) -> None:
@@ -150,10 +124,6 @@ class HamiPlugins:
         """Return the plugin's answer; for whom, it finds out by itself. Raises AllocateError."""
         return await self._endpoint(node).allocate(ids)
 
-    def lane_of(self, node: str) -> Lane:
-        """Return the lane of a node."""
-        return self._plugins[node].lane
-
     def _endpoint(self, node: str) -> Endpoint:
         endpoint = self._plugins[node].endpoint
         if endpoint is None:
@@ -186,7 +156,7 @@ class HamiPlugins:
             "NODE_NAME": plugin.node, "KUBECONFIG": str(lanes.NODE / "kubeconfig"), "HOOK_PATH": "/usr/local",
             "LD_LIBRARY_PATH": str(lanes.NVML), nvml.FLEET: str(lanes.NODE / "fleet"),
         }  # fmt: skip
-        log = program.directory / "logs" / f"device-plugin-{plugin.node}.log"
+        log = program.log(f"device-plugin-{plugin.node}")
         argv = plugin.lane.command(program.program, program.library, arguments)
         plugin.process = Process(f"device-plugin of node {plugin.node}", argv, log, env, on_end=tell)
         limit = START_LIMIT * program.scale
@@ -218,7 +188,7 @@ class HamiPlugins:
         # The newest registration is the one that counts.
         if plugin.following is not None:
             plugin.following.cancel()
-        plugin.endpoint = Endpoint(registered.socket, CALL_LIMIT * self._program.scale)
+        plugin.endpoint = Endpoint(registered, CALL_LIMIT * self._program.scale)
         plugin.following = asyncio.create_task(self._follow(plugin, plugin.endpoint), name=f"devices of {plugin.node}")
 
     async def _follow(self, plugin: _Plugin, endpoint: Endpoint) -> None:
@@ -256,27 +226,13 @@ class HamiPlugins:
         await self._stop(plugin)
         if plugin.server is not None:
             await plugin.server.stop()
-        await asyncio.to_thread(shutil.rmtree, plugin.lane.directory, True)
 
     def _write(self, plugin: _Plugin) -> None:
         lane, cards = plugin.lane, plugin.cards
-        lane.make()
-        lane.write("node/fleet", nvml.fleet_text(cards))
-        lane.write("node/kubeconfig", json.dumps(_embedded(json.loads(self._program.kubeconfig.read_text()))))
+        lane.furnish(cards, self._program.kubeconfig)
         lane.write("node/device-config.yaml", json.dumps({"nvidia": dict(self._program.device_config)}))
-        for card in cards:
-            lane.write(f"pci/{nvml.bus_id(card.index)}/numa_node", f"{card.numa}\n")
         own = {
             "operatingmode": cards[0].mode, "devicesplitcount": cards[0].count, "devicecorescaling": cards[0].devcore / 100,
         }  # fmt: skip
         config = {"nodeconfig": [{"name": plugin.node, **own, **plugin.config}]}
         lane.write("config/config.json", json.dumps(config))
-
-
-def _embedded(kubeconfig: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a kubeconfig that names no file of the host."""
-    (entry,) = kubeconfig["clusters"]
-    cluster = dict(entry["cluster"])
-    if authority := cluster.pop("certificate-authority", ""):
-        cluster["certificate-authority-data"] = b64encode(Path(authority).read_bytes()).decode()
-    return {**kubeconfig, "clusters": [{**entry, "cluster": cluster}]}

@@ -6,13 +6,20 @@ program makes its system calls by itself, so that no preloaded library can move 
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from pytest_hami.contract.register import Device
+from pytest_hami.kubelet import nvml
 from pytest_hami.text import one_line
 
 DIRECTORIES = ("device-plugins", "cdi", "config", "vgpu", "tmp", "pci", "node", "root")
@@ -43,12 +50,46 @@ class Lane:
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
 
+    def furnish(self, cards: Sequence[Device], kubeconfig: Path) -> None:
+        """Make the directory and write what every program of a node reads: cards, NUMA nodes, kubeconfig. Raises OSError."""
+        self.make()
+        self.write("node/fleet", nvml.fleet_text(cards))
+        self.write("node/kubeconfig", json.dumps(_embedded(json.loads(kubeconfig.read_text(encoding="utf-8")))))
+        for card in cards:
+            self.write(f"pci/{nvml.bus_id(card.index)}/numa_node", f"{card.numa}\n")
+
     def command(self, program: Path, library: Path, arguments: Sequence[str]) -> list[str]:
         """Return the command that becomes ``program`` in this lane; process id and signals are those of the command."""
         script = files("pytest_hami.kubelet").joinpath("lane.sh").read_text(encoding="utf-8")
         apart = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
         places = [str(path.absolute()) for path in (self.directory, program, library)]
         return [*apart, "sh", "-euc", script, "lane", *places, ":".join(map(str, self.binds)), *arguments]
+
+
+class Lanes:
+    """One lane for each node of a cluster."""
+
+    def __init__(self, directory: Path, binds: Sequence[Path] = ()) -> None:
+        self._directory = directory
+        self._binds = tuple(binds)
+        self._numbers = itertools.count(1)
+        self._lanes: dict[str, Lane] = {}
+
+    def of(self, node: str) -> Lane:
+        """Return the lane of a node; its directory has a short name, for the path of a socket must be short."""
+        if node not in self._lanes:
+            self._lanes[node] = Lane(self._directory / str(next(self._numbers)), self._binds)
+        return self._lanes[node]
+
+    def remove(self, nodes: Iterable[str]) -> None:
+        """Remove the lanes of nodes that are gone, whose programs have ended."""
+        for node in nodes:
+            if lane := self._lanes.pop(node, None):
+                shutil.rmtree(lane.directory, ignore_errors=True)
+
+    def complaint(self) -> str:
+        """Return why this machine allows no lane, empty where it does; found out by trying one, in about 50 ms."""
+        return complaint(Lane(self._directory / "0"))
 
 
 def complaint(lane: Lane) -> str:
@@ -65,3 +106,12 @@ def complaint(lane: Lane) -> str:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         return f"no private mount namespace: {one_line(said[0] if said else f'exit code {done.returncode}')}; {REMEDY}"
     return ""
+
+
+def _embedded(kubeconfig: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a kubeconfig that names no file of the host."""
+    (entry,) = kubeconfig["clusters"]
+    cluster = dict(entry["cluster"])
+    if authority := cluster.pop("certificate-authority", ""):
+        cluster["certificate-authority-data"] = b64encode(Path(authority).read_bytes()).decode()
+    return {**kubeconfig, "clusters": [{**entry, "cluster": cluster}]}

@@ -49,7 +49,6 @@ MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
 
 # The calls of a device plugin: request, response, and whether it answers with a stream.
 CALLS: Mapping[str, tuple[str, str, bool]] = {
-    "GetDevicePluginOptions": ("Empty", "DevicePluginOptions", False),
     "ListAndWatch": ("Empty", "ListAndWatchResponse", True),
     "GetPreferredAllocation": ("PreferredAllocationRequest", "PreferredAllocationResponse", False),
     "Allocate": ("AllocateRequest", "AllocateResponse", False),

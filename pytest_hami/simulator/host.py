@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -22,6 +23,8 @@ from pytest_hami.simulator.hami.config import SchedulerConfig
 from pytest_hami.simulator.hami.server import HamiServer
 
 if TYPE_CHECKING:
+    from pytest_hami.kubelet.lane import Lanes
+    from pytest_hami.kubelet.monitor import HamiMonitors
     from pytest_hami.kubelet.plugin import Plugins
     from pytest_hami.simulator.controllers import Controllers
     from pytest_hami.simulator.deviceplugin.rules import NodeRules
@@ -46,8 +49,8 @@ class HostConfig:
 
     ``api`` is the API server outside of this process, only where none is among ``parts``, and ``kubelet`` the paths of the
     certificate and key with which its kubelet serves. ``extender`` is the HAMi scheduler outside of this process,
-    ``device_plugin`` the fields of a ``kubelet.hami.PluginProgram`` that the nodes run. Without ``retries`` kube-scheduler
-    tries a refused pod again only on the command ``try_again``.
+            f"unknown operation {op!r}; known are register, restart, reconfigure, try_again, nodes, monitor, remove_nodes, "
+            "stop"
     """
 
     release: str = "2.10.0"
@@ -61,6 +64,7 @@ class HostConfig:
     extender: Extender | None = None
     device_plugin: Mapping[str, Any] | None = None
     retries: bool = True
+    monitor: Mapping[str, Any] | None = None
 
     @classmethod
     def parse(cls, line: str | bytes) -> HostConfig:
@@ -118,6 +122,7 @@ class Host:
         """``on_loss`` is told why something that this cluster is made of has ended by itself."""
         self._config = config
         self._on_loss = on_loss
+        self._lanes = _lanes(config.device_plugin or config.monitor)
         self._access = config.api or Access("")
         self._extender = config.extender
         self._apiserver: ApiServer | None = None
@@ -182,8 +187,13 @@ class Host:
                     return None
                 case "nodes":
                     return await self._nodes().nodes(arguments["nodes"])
+                case "monitor":
+                    return await self._nodes().monitor(arguments["node"])
                 case "remove_nodes":
-                    return await self._nodes().remove_nodes(arguments["nodes"])
+                    await self._nodes().remove_nodes(arguments["nodes"])
+                    if self._lanes is not None:
+                        self._lanes.remove(arguments["nodes"])
+                    return None
         except ApiError as error:
             raise HostError(f"{op}: {error.message}") from error
         except KeyError as error:
@@ -193,7 +203,8 @@ class Host:
         except (ValueError, LookupError, TypeError) as error:
             raise HostError(f"{op}: {error}") from error
         raise HostError(
-            f"unknown operation {op!r}; known are register, restart, reconfigure, try_again, nodes, remove_nodes, stop"
+            f"unknown operation {op!r}; known are register, restart, reconfigure, try_again, nodes, monitor, remove_nodes, "
+            "stop"
         )
 
     async def _start(self) -> None:
@@ -224,17 +235,28 @@ class Host:
             from pytest_hami.simulator.node import NodeAgent
 
             rules = mutants.rules_for("node", config.mutants) or NodeRules()
-            self._node = NodeAgent(self._access, lambda api: self._plugins(api, rules), rules, config.kubelet)
+            self._node = NodeAgent(
+                self._access, lambda api: self._plugins(api, rules), rules, config.kubelet, self._monitors()
+            )
             await self._node.start()
 
     def _plugins(self, api: Api, rules: NodeRules) -> Plugins:
-        if self._config.device_plugin is None:
+        if self._config.device_plugin is None or self._lanes is None:
             from pytest_hami.simulator.plugins import ModelPlugins
 
             return ModelPlugins(api, rules)
-        from pytest_hami.kubelet.hami import HamiPlugins, PluginProgram
+        from pytest_hami.kubelet.hami import HamiPlugins
+        from pytest_hami.kubelet.program import HamiProgram
 
-        return HamiPlugins(PluginProgram.from_dict(self._config.device_plugin), self._on_loss)
+        return HamiPlugins(HamiProgram.from_dict(self._config.device_plugin), self._lanes, self._on_loss)
+
+    def _monitors(self) -> HamiMonitors | None:
+        if self._config.monitor is None or self._lanes is None:
+            return None
+        from pytest_hami.kubelet.monitor import HamiMonitors
+        from pytest_hami.kubelet.program import HamiProgram
+
+        return HamiMonitors(HamiProgram.from_dict(self._config.monitor), self._lanes, self._on_loss)
 
     async def _start_hami(self) -> None:
         config = self._config
@@ -335,6 +357,14 @@ class Host:
         if self._node is None:
             raise HostError("this cluster has no simulated node part")
         return self._node
+
+
+def _lanes(program: Mapping[str, Any] | None) -> Lanes | None:
+    if program is None:
+        return None
+    from pytest_hami.kubelet.lane import Lanes
+
+    return Lanes(Path(program["directory"]) / "lanes")
 
 
 def _extender(hami: HamiServer) -> Extender:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -18,6 +18,9 @@ from pytest_hami.simulator.client import Access, Api, ApiError, Informer
 from pytest_hami.simulator.deviceplugin.rules import NodeRules
 from pytest_hami.simulator.kubelet import KubeletServer, NoContainer
 from pytest_hami.simulator.shell import Output
+
+if TYPE_CHECKING:
+    from pytest_hami.kubelet.monitor import HamiMonitors
 
 RESOURCE = "nvidia.com/gpu"
 HOLD = "pytest-hami.io/hold-termination"
@@ -33,11 +36,13 @@ class NodeAgent:
         plugins: Callable[[Api], Plugins],
         rules: NodeRules,
         identity: tuple[str, str] | None = None,
+        monitors: HamiMonitors | None = None,
     ) -> None:
         """``plugins`` makes the device plugins of all nodes, ``rules`` are kubelet's and the containers'.
 
         ``identity`` are the paths of the certificate and key of kubelet's server.
         """
+        self._monitors = monitors
         self._url = api_url
         self._make_plugins = plugins
         self._rules = rules
@@ -67,6 +72,8 @@ class NodeAgent:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._plugins.stop()
+        if self._monitors is not None:
+            await self._monitors.stop()
         await self._kubelet.stop()
         await self._session.close()
 
@@ -89,6 +96,8 @@ class NodeAgent:
         for name in nodes:
             if self._cards.pop(name):
                 await self._plugins.remove([name])
+                if self._monitors is not None:
+                    await self._monitors.remove([name])
             del self._books[name]
             await self._api.delete(_node_path(name))
 
@@ -105,6 +114,12 @@ class NodeAgent:
             for uid, pod in list(self._pods.items.items()):
                 if any(key[0] == uid for key in self._answers):
                     await self._set_status(pod, self._running_status(pod, restarts=1))
+
+    async def monitor(self, node: str) -> str:
+        """Return the URL of the metrics of a node's monitor. Raises KeyError for a node that has none."""
+        if self._monitors is None or not self._cards.get(node):
+            raise KeyError(node)
+        return await self._monitors.metrics_url(node, self._cards[node])
 
     async def advertise(self, node: str, shares: Sequence[Share]) -> None:
         """Take a plugin's device list: capacity counts all shares, allocatable the healthy ones. Raises ApiError."""
@@ -248,7 +263,9 @@ class NodeAgent:
             try:
                 ids = await self._choose(node, asked, reusable)
                 self._books[node].hold(uid, container["name"], ids)
-                self._answers[(uid, container["name"])] = await self._plugins.allocate(node, pod, ids)
+                answer = self._answers[(uid, container["name"])] = await self._plugins.allocate(node, pod, ids)
+                if self._monitors is not None:
+                    self._monitors.container_started(node, answer)
             except TooFewShares as error:
                 return str(error)
             except AllocateError as error:

@@ -69,7 +69,6 @@ def test_a_part_tells_what_its_programs_said_of_themselves() -> None:
     [
         (of("etcd"), "--hami-assets: etcd without kube-apiserver"),
         (of("kube-apiserver"), "--hami-assets: kube-apiserver without etcd"),
-        (of("monitor"), "--hami-monitor: a real monitor is planned and not there yet"),
         (of("nvml"), "--hami-nvml: nothing here loads it"),
     ],
     ids=lambda value: "" if isinstance(value, str) else "+".join(value.programs),

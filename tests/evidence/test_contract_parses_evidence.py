@@ -407,7 +407,7 @@ def test_monitor_metrics_keep_their_label_sets() -> None:
     own = [sample for sample in samples if sample.name.startswith("hami_")]
     assert len(samples) == 35
     assert len(own) >= 20
-    assert metrics.monitor_violations(samples) == []
+    assert metrics.monitor_violations(samples, Release(2, 10, 0)) == []
     assert metrics.contract_violations(own, Release(2, 10, 0)) != []
     assert all(math.isfinite(sample.value) for sample in samples)
 

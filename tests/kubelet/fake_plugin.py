@@ -52,7 +52,7 @@ class FakePlugin:
                 wire.REGISTER, wire.message("RegisterRequest").SerializeToString, wire.message("Empty").FromString
             )
             fields = {"version": version, "endpoint": self._name, "resource_name": "nvidia.com/gpu"}
-            register(wire.message("RegisterRequest")(**fields), timeout=10)
+            register(wire.message("RegisterRequest")(**fields, options=self.options), timeout=10)
 
     def stop(self) -> None:
         """End; the stream of device lists ends with it."""
@@ -63,9 +63,6 @@ class FakePlugin:
         """Send a list of shares ``card-0``, ``card-1`` … with these healths, on NUMA node 1."""
         topology = {"nodes": [{"ID": 1}]}
         self.lists.put([{"ID": f"card-{i}", "health": h, "topology": topology} for i, h in enumerate(health)])
-
-    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return wire.message("DevicePluginOptions")(**self.options)
 
     def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         while (devices := self.lists.get()) is not None:

@@ -41,7 +41,7 @@ async def registered(directory: Path, plugin: FakePlugin) -> AsyncIterator[tuple
     await server.start()
     await asyncio.to_thread(plugin.start)
     found = await seen.get()
-    endpoint = Endpoint(found.socket, 10)
+    endpoint = Endpoint(found, 10)
     try:
         yield found, endpoint
     finally:
@@ -52,7 +52,7 @@ async def registered(directory: Path, plugin: FakePlugin) -> AsyncIterator[tuple
 def test_a_plugin_registers_and_tells_its_shares_until_it_ends(directory: Path, plugin: FakePlugin) -> None:
     async def follow() -> None:
         async with registered(directory, plugin) as (found, endpoint):
-            assert found == Registered("nvidia.com/gpu", directory / "fake.sock")
+            assert found == Registered("nvidia.com/gpu", directory / "fake.sock", prefers=True, wants_start=True)
             lists = endpoint.device_lists()
             plugin.tell("Healthy", "Healthy")
             assert await anext(lists) == (Share("card-0", True, (1,)), Share("card-1", True, (1,)))

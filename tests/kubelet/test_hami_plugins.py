@@ -20,9 +20,10 @@ pytest.importorskip("google.protobuf", reason="needs the extra: pip install pyte
 
 from pytest_hami.contract.register import Device
 from pytest_hami.kubelet import lane as lanes
-from pytest_hami.kubelet.hami import HamiPlugins, PluginProgram
-from pytest_hami.kubelet.lane import Lane
+from pytest_hami.kubelet.hami import HamiPlugins
+from pytest_hami.kubelet.lane import Lane, Lanes
 from pytest_hami.kubelet.plugin import AllocateError, Share
+from pytest_hami.kubelet.program import HamiProgram
 from pytest_hami.processes import ClusterUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,9 +79,8 @@ def plugins(workspace: Path) -> Callable[..., HamiPlugins]:
         values = {
             "program": str(program), "library": str(library), "directory": str(workspace),
             "kubeconfig": str(workspace / "kubeconfig"), "device_config": {"deviceSplitCount": 10}, "scale": scale,
-            "binds": tuple(prefixes),
         }  # fmt: skip
-        return HamiPlugins(PluginProgram.from_dict(values), lost.append)
+        return HamiPlugins(HamiProgram.from_dict(values), Lanes(workspace / "lanes", tuple(prefixes)), lost.append)
 
     lost: list[str] = []
     make.lost = lost  # type: ignore[attr-defined]
@@ -112,13 +112,16 @@ def test_a_plugin_finds_what_it_needs_and_tells_its_shares(
 
     async def run() -> None:
         async with started(made, nodes):
-            seen = json.loads((made.lane_of("n1").directory / "tmp" / "seen").read_text())
+            seen = json.loads((workspace / "lanes" / "1" / "tmp" / "seen").read_text())
             assert seen["config"] == {
                 "name": "n1", "operatingmode": "hami-core", "devicesplitcount": 3, "devicecorescaling": 1.0,
             }  # fmt: skip
             assert seen["arguments"] == ["--config-file=/hami/node/device-config.yaml", "-v=4"]
             assert (seen["node"], seen["library"], seen["numa"]) == ("n1", True, "1\n")
-            assert seen["fleet"] == f"gpu {CARD.id} bus=0000:01:00.0 mem=4096 name=NVIDIA A10\n"
+            assert (
+                seen["fleet"]
+                == f"gpu {CARD.id} bus=0000:01:00.0 mem=4096 used=512 util=20 memutil=10 name=NVIDIA A10\n"
+            )
             (cluster,) = seen["kubeconfig"]["clusters"]
             assert cluster["cluster"] == {
                 "server": "https://127.0.0.1:1", "certificate-authority-data": "Y2VydGlmaWNhdGU=",
@@ -133,7 +136,6 @@ def test_a_plugin_finds_what_it_needs_and_tells_its_shares(
     assert nodes.told == [("n1", 3), ("n1", 5)]
     assert nodes.removed == ["n1"]
     assert made._plugins == {}
-    assert not (workspace / "lanes" / "1").exists()
     assert str(workspace) not in Path("/proc/self/mountinfo").read_text()
     assert plugins.lost == []  # type: ignore[attr-defined]
 

@@ -95,8 +95,8 @@ print(call("DeviceGetHandleByUUID", b"GPU-b", ctypes.byref(found)), found.value 
 """)  # fmt: skip
     assert shown.splitlines() == [
         "1 0 2 2",
-        "GPU-a NVIDIA A100-SXM4-40GB 0 [40960, 40960, 0] 00000000:01:00.0",
-        "GPU-b NVIDIA-Tesla T4 1 [16384, 16384, 0] 00000000:02:00.0",
+        "GPU-a NVIDIA A100-SXM4-40GB 0 [40960, 40448, 512] 00000000:01:00.0",
+        "GPU-b NVIDIA-Tesla T4 1 [16384, 15360, 1024] 00000000:02:00.0",
         "0 True 6",
     ]
 

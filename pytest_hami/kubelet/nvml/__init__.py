@@ -68,13 +68,20 @@ def bus_id(index: int) -> str:
     return f"0000:{index + 1:02x}:00.0"
 
 
+def staged_use(index: int) -> tuple[int, int, int]:
+    """Return what the stand-in tells of a card: used MiB, percent of its time and of its memory controller's."""
+    return 512 * (index + 1), 20 + index, 10 + index
+
+
 def fleet_text(cards: Sequence[Device]) -> str:
     """Return the fleet file of these cards, by index: UUID, MiB and name are what NVML tells.
 
     >>> fleet_text([Device(id="GPU-a", devmem=40960, type="NVIDIA A10")])
-    'gpu GPU-a bus=0000:01:00.0 mem=40960 name=NVIDIA A10\\n'
+    'gpu GPU-a bus=0000:01:00.0 mem=40960 used=512 util=20 memutil=10 name=NVIDIA A10\\n'
     """
-    return "".join(
-        f"gpu {card.id} bus={bus_id(card.index)} mem={card.devmem} name={card.type}\n"
-        for card in sorted(cards, key=lambda card: card.index)
-    )
+    lines = []
+    for card in sorted(cards, key=lambda card: card.index):
+        used, util, memutil = staged_use(card.index)
+        told = f"mem={card.devmem} used={used} util={util} memutil={memutil}"
+        lines.append(f"gpu {card.id} bus={bus_id(card.index)} {told} name={card.type}\n")
+    return "".join(lines)
