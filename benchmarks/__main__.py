@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apiserver, checks, plugin
+from benchmarks import apiserver, checks, deviceplugin, plugin
 
-ALL = {"checks": checks.main, "plugin": plugin.main, "apiserver": apiserver.main}
+ALL = {"checks": checks.main, "plugin": plugin.main, "apiserver": apiserver.main, "device-plugin": deviceplugin.main}
 
 
 def main(names: list[str]) -> int:

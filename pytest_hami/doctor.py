@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -12,6 +13,8 @@ from pytest_hami import assets, settings
 from pytest_hami.cluster.base import ClusterUnavailable
 from pytest_hami.cluster.composition import Program
 from pytest_hami.cluster.programs import identify
+from pytest_hami.kubelet import lane as lanes
+from pytest_hami.kubelet.lane import Lane
 
 BUILD_ASSETS = "pytest-hami assets build, then --hami-assets=$(pytest-hami assets path)"
 
@@ -44,7 +47,7 @@ KINDS = (
     ),
     Kind(
         "node", ("device-plugin",), "device-plugin",
-        "evidence about HAMi: registration, Allocate, variables, mounts, phases, lock",
+        "evidence about HAMi: registration, Allocate, variables, mounts, phases, lock, what a container gets",
         "make nvidia in a HAMi checkout, then --hami-device-plugin=bin/nvidia-device-plugin",
         "bin/nvidia-device-plugin",
     ),
@@ -128,8 +131,12 @@ def _lacks(kind: Kind, environ: Mapping[str, str]) -> Iterator[str]:
     path = environ.get("PATH")
     if kind.setting == "assets" and shutil.which("go", path=path) is None:
         yield "Go, to build them (https://go.dev/dl)"
+    if kind.part == "node" and not (find_spec("grpc") and find_spec("google.protobuf")):
+        yield "grpcio and protobuf: pip install pytest-hami[real]"
     if kind.part in {"node", "monitor"}:
-        if find_spec("grpc") is None:
-            yield "grpcio: pip install pytest-hami[real]"
-        if shutil.which("cc", path=path) is None:
+        if shutil.which("cc", path=path) is None and "nvml" not in settings.of_environment(environ):
             yield "a C compiler for our NVML stand-in: Debian's gcc, or name a library with --hami-nvml"
+        with tempfile.TemporaryDirectory() as directory:
+            problem = lanes.complaint(Lane(Path(directory)))
+        if problem:
+            yield problem

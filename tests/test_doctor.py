@@ -89,3 +89,13 @@ def test_what_a_person_reads(
     monkeypatch.setenv("HAMI_MONITOR", "/nowhere")
     assert main(["doctor"]) == 4
     assert "monitor: unusable (HAMI_MONITOR)\n  monitor: no such file: '/nowhere'" in capsys.readouterr().out
+
+
+def test_what_a_device_plugin_needs_of_the_machine(environ: dict[str, str], tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "nvidia-device-plugin", "NVIDIA Device Plugin version: v2.10.0")
+    node = of(diagnose({**environ, "PATH": str(tmp_path)}, tmp_path))["node"]
+    assert [(one.name, one.version) for one in node.found] == [("device-plugin", "2.10.0")]
+    assert any(lack.startswith("a C compiler for our NVML stand-in") for lack in node.lacks)
+    (tmp_path / "library").touch()
+    named = {**environ, "PATH": str(tmp_path), "HAMI_NVML": str(tmp_path / "library")}
+    assert not any("C compiler" in lack for lack in of(diagnose(named, tmp_path))["node"].lacks)

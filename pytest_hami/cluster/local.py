@@ -216,8 +216,9 @@ class LocalCluster(Cluster):
             self._real.require_alive()
 
     def restart(self, part: str) -> None:
-        """Restart ``hami-scheduler``, ``kube-scheduler``, ``kube-apiserver``, ``etcd`` or ``node``, real or simulated.
+        """Restart ``hami-scheduler``, ``kube-scheduler``, ``kube-apiserver``, ``etcd`` or ``device-plugin``.
 
+        Real or simulated; ``device-plugin`` is that of every node, and ``node`` another name for it.
         Raises CommandRefused for a part that this cluster has not.
         """
         self._ready()
