@@ -59,6 +59,7 @@ def no_settings_from_outside() -> Iterator[None]:
 
 
 # Read before the fixture above hides them.
+DEVICE_PLUGIN = os.environ.get("HAMI_DEVICE_PLUGIN")
 ASSETS = os.environ.get("HAMI_ASSETS") or os.environ.get("KUBEBUILDER_ASSETS")
 SCHEDULER = os.environ.get("HAMI_SCHEDULER")
 
@@ -82,6 +83,14 @@ def real_scheduler() -> Path:
     if not SCHEDULER:
         pytest.skip("no HAMi scheduler: make scheduler in a HAMi checkout, then HAMI_SCHEDULER=bin/scheduler")
     return Path(SCHEDULER).resolve()
+
+
+@pytest.fixture(scope="session")
+def device_plugin() -> Path:
+    """HAMi's own device plugin; skips by name where the environment names none, for CI cannot build it."""
+    if not DEVICE_PLUGIN:
+        pytest.skip("HAMI_DEVICE_PLUGIN names no device plugin of HAMi")
+    return Path(DEVICE_PLUGIN)
 
 
 @pytest.fixture(scope="session")

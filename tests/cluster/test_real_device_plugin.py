@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 CLUSTER, USAGE = 6, 4
-SUITE = """
+SUITE = '''
+import os, signal, time
+from pytest_hami.cluster import reaper
 from pytest_hami.checks import Layer, check
 
-@check("mock-01", title="t", claim="c", not_proven="n", layer=Layer.FILTER, jq=".")
+def declared(id):
+    return check(id, title="t", claim="c", not_proven="n", layer=Layer.FILTER, jq=".")
+
+def plugins(hami):
+    """The processes of this stack, and of no other, that became a device plugin."""
+    stack = hami.cluster._real._workspace.directory
+    return [pid for pid in reaper.marked(stack) if "/hami/" in open(f"/proc/{pid}/cmdline").read()]
+
+@declared("mock-01")
 def test_place(hami, hami_gpu):
+    pod = hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
+    assert pod.env()["CUDA_DEVICE_MEMORY_LIMIT_0"] == "1024m"
+
+@declared("mock-02")
+def test_restart(hami, hami_cluster, hami_node, hami_gpu):
+    before = plugins(hami)
+    pod = hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
+    hami_cluster.restart("device-plugin")
+    assert before and not set(before) & set(plugins(hami))
+    hami.configure_node(hami_node, devicesplitcount=3)
+    hami.require_shares(hami_node)
+    assert [device.count for device in hami.registered(hami_node.name)] == [3, 3]
     hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
-"""
+    hami.usage(hami_gpu).equals(memory=2048, cores=0, shares=2)
+
+@declared("mock-03")
+def test_dies(hami, hami_gpu):
+    os.kill(plugins(hami)[0], signal.SIGKILL)
+    hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
+
+@declared("mock-04")
+def test_waits(hami, hami_gpu):
+    hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
+    print("plugins", *plugins(hami), flush=True)
+    time.sleep(60)
+'''
 STATES = '[ "$1" = version ] && { echo "NVIDIA Device Plugin version: v2.10.0"; exit; }\n'
 
 
@@ -47,7 +88,7 @@ def run(pytester: pytest.Pytester, path: Path, *arguments: str) -> list[str]:
 def test_one_that_does_not_serve_is_one_line(
     pytester: pytest.Pytester, tmp_path: Path, text: str, message: str
 ) -> None:
-    shown = run(pytester, script(tmp_path, text), "--hami-timeout-scale=0.05")
+    shown = run(pytester, script(tmp_path, text), "--hami-timeout-scale=0.05", "-k", "place")
     if any("no private mount namespace" in line for line in shown):
         pytest.skip(next(line for line in shown if "no private mount namespace" in line))
     lines = [line for line in shown if message.replace("w1", "w") in line.replace("w1", "w").replace("w2", "w")]
@@ -84,3 +125,42 @@ def test_a_library_that_nobody_loads(pytester: pytest.Pytester, tmp_path: Path) 
     done = pytester.runpytest_subprocess(f"--hami-nvml={tmp_path / 'library'}", timeout=60)
     assert done.ret == USAGE
     assert any("--hami-nvml: nothing here loads it" in line for line in done.outlines + done.errlines)
+
+
+def test_checks_run_against_hamis_own(pytester: pytest.Pytester, device_plugin: Path) -> None:
+    shown = run(pytester, device_plugin, "-k", "place or restart", "--durations=3")
+    assert shown[-1] == "exit 0", "\n".join(shown)
+    assert any("2 passed" in line for line in shown)
+    assert any(line.startswith("hami: node is REAL: ") for line in shown)
+
+
+def test_one_that_dies_ends_the_run(pytester: pytest.Pytester, device_plugin: Path) -> None:
+    shown = run(pytester, device_plugin, "-k", "dies")
+    assert shown[-1] == f"exit {CLUSTER}", "\n".join(shown)
+    assert any("the cluster is gone: device-plugin of node" in line and "SIGKILL" in line for line in shown)
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A directory whose path leaves room for the sockets in it."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
+
+
+def test_nothing_is_left_of_a_killed_run(pytester: pytest.Pytester, device_plugin: Path, short: Path) -> None:
+    path = pytester.makepyfile(SUITE)
+    command = [sys.executable, "-m", "pytest", "-s", "-k", "waits", f"--hami-device-plugin={device_plugin}", str(path)]
+    process = subprocess.Popen(
+        command, cwd=pytester.path, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(short)}
+    )
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "plugins " in line)
+    pids = [int(word) for word in line.split("plugins ")[1].split()]
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) or list(short.glob("pytest-hami-stack-*")):
+        assert time.monotonic() < deadline, f"left over: {pids}, {list(short.iterdir())}"
+        time.sleep(0.05)
+    assert pids
+    assert str(short) not in Path("/proc/self/mountinfo").read_text()
