@@ -58,8 +58,7 @@ def directory(environ: Mapping[str, str] = os.environ) -> Path:
     for folder in sorted({asset.folder for asset in ASSETS}):
         for name in ("go.mod", "go.sum"):
             pins.update((tools / folder / name).read_bytes())
-    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".cache")
-    return Path(cache) / "pytest-hami" / "assets" / pins.hexdigest()[:12]
+    return resources.cache_directory(environ) / "assets" / pins.hexdigest()[:12]
 
 
 def present(folder: Path) -> tuple[Asset, ...]:

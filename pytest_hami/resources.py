@@ -1,7 +1,8 @@
-"""Finds fixtures/ and manifests/ in a checkout, an editable install and a wheel."""
+"""Finds fixtures/ and manifests/ in a checkout, an editable install and a wheel, and the place for what is built."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -32,3 +33,9 @@ def expectation_file(release: str) -> Path:
         known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml"))) or "none"
         raise FileNotFoundError(f"no expectations for HAMi {release}: recorded releases are {known}")
     return path
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """Return where what was built for this user is kept: ``pytest-hami`` in the user's cache (XDG base directories)."""
+    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".cache")
+    return Path(cache) / "pytest-hami"

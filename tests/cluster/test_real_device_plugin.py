@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -86,8 +86,9 @@ def run(pytester: pytest.Pytester, path: Path, *arguments: str) -> list[str]:
     ids=["refuses-a-flag", "hangs", "no-version", "version-hangs"],
 )  # fmt: skip
 def test_one_that_does_not_serve_is_one_line(
-    pytester: pytest.Pytester, tmp_path: Path, text: str, message: str
+    pytester: pytest.Pytester, tmp_path: Path, tool: Callable[..., str], text: str, message: str
 ) -> None:
+    tool("cc", remedy="install a C compiler")
     shown = run(pytester, script(tmp_path, text), "--hami-timeout-scale=0.05", "-k", "place")
     if any("no private mount namespace" in line for line in shown):
         pytest.skip(next(line for line in shown if "no private mount namespace" in line))

@@ -99,7 +99,7 @@ def main() -> None:
     plugin.tell(*["Healthy"] * config["devicesplitcount"])
     plugin.start()
     seen = {
-        "config": config, "arguments": sys.argv[1:], "fleet": Path(os.environ["NVML_FLEET"]).read_text(),
+        "config": config, "arguments": sys.argv[1:], "fleet": Path(os.environ["NVML_STUB_FLEET"]).read_text(),
         "node": os.environ["NODE_NAME"], "library": Path(os.environ["LD_LIBRARY_PATH"], "libnvidia-ml.so.1").exists(),
         "kubeconfig": json.loads(Path(os.environ["KUBECONFIG"]).read_text()),
         "numa": Path("/sys/bus/pci/devices/0000:01:00.0/numa_node").read_text(),

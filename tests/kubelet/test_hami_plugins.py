@@ -8,8 +8,7 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -52,35 +51,12 @@ class Nodes:
 
 
 @pytest.fixture
-def workspace(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as path:
-        problem = lanes.complaint(Lane(Path(path) / "try"))
-        if problem:
-            pytest.skip(problem)
-        (Path(path) / "logs").mkdir()
-        (Path(path) / "ca.crt").write_text("certificate")
-        cluster = {"server": "https://127.0.0.1:1", "certificate-authority": f"{path}/ca.crt"}
-        kubeconfig = {"clusters": [{"name": "hami", "cluster": cluster}]}
-        (Path(path) / "kubeconfig").write_text(json.dumps(kubeconfig))
-        yield Path(path)
-
-
-@pytest.fixture
-def plugins(workspace: Path) -> Callable[..., HamiPlugins]:
-    """Make plugins of a program with this text, a shell script unless it says otherwise."""
+def plugins(workspace: Path, scripted: Callable[..., HamiProgram]) -> Callable[..., HamiPlugins]:
+    """Make plugins of a script, which sees this Python besides."""
 
     def make(text: str, scale: float = 1.0) -> HamiPlugins:
-        program = workspace / "plugin"
-        program.write_text(text)
-        program.chmod(0o755)
         prefixes = {Path(sys.prefix), ROOT, *(Path(p) for p in (sys.base_prefix,) if p not in {"/usr", "/usr/local"})}
-        library = workspace / "library"
-        library.touch()
-        values = {
-            "program": str(program), "library": str(library), "directory": str(workspace),
-            "kubeconfig": str(workspace / "kubeconfig"), "device_config": {"deviceSplitCount": 10}, "scale": scale,
-        }  # fmt: skip
-        return HamiPlugins(HamiProgram.from_dict(values), Lanes(workspace / "lanes", tuple(prefixes)), lost.append)
+        return HamiPlugins(scripted(text, scale), Lanes(workspace / "lanes", tuple(prefixes)), lost.append)
 
     lost: list[str] = []
     make.lost = lost  # type: ignore[attr-defined]

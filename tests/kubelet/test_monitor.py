@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -15,9 +13,8 @@ import pytest
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.env import Mount, container_env, mounts
 from pytest_hami.contract.register import Device
-from pytest_hami.kubelet import lane as lanes
 from pytest_hami.kubelet import region
-from pytest_hami.kubelet.lane import Lane, Lanes
+from pytest_hami.kubelet.lane import Lanes
 from pytest_hami.kubelet.monitor import HamiMonitors
 from pytest_hami.kubelet.plugin import Answer
 from pytest_hami.kubelet.program import HamiProgram
@@ -39,29 +36,9 @@ http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 
 
 @pytest.fixture
-def workspace() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as path:
-        problem = lanes.complaint(Lane(Path(path) / "try"))
-        if problem:
-            pytest.skip(problem)
-        (Path(path) / "logs").mkdir()
-        (Path(path) / "library").touch()
-        (Path(path) / "kubeconfig").write_text(json.dumps({"clusters": [{"name": "c", "cluster": {"server": "x"}}]}))
-        yield Path(path)
-
-
-@pytest.fixture
-def monitors(workspace: Path) -> Callable[..., HamiMonitors]:
-    def make(text: str, scale: float = 1.0) -> HamiMonitors:
-        program = workspace / "monitor"
-        program.write_text(text)
-        program.chmod(0o755)
-        files = {name: workspace / name for name in ("library", "kubeconfig")}
-        return HamiMonitors(
-            HamiProgram(program, directory=workspace, scale=scale, **files), Lanes(workspace / "lanes"), lambda _: None
-        )
-
-    return make
+def monitors(workspace: Path, scripted: Callable[..., HamiProgram]) -> Callable[..., HamiMonitors]:
+    """Make monitors of a script."""
+    return lambda text, scale=1.0: HamiMonitors(scripted(text, scale), Lanes(workspace / "lanes"), lambda _: None)
 
 
 def answer() -> Answer:

@@ -15,7 +15,7 @@ from pytest_hami.kubelet import nvml
 # A process of its own for each question, for the library reads its environment and keeps its state.
 PRELUDE = """
 import ctypes, os, sys, threading
-fleet = os.environ["NVML_FLEET"]
+fleet = os.environ["NVML_STUB_FLEET"]
 lib = ctypes.CDLL(sys.argv[1])
 def call(name, *arguments): return getattr(lib, "nvml" + name)(*arguments)
 def handle(index):
@@ -49,7 +49,7 @@ def ask(library: Path, tmp_path: Path) -> Callable[[str, str], str]:
         (tmp_path / "fleet").write_text(fleet)
         done = subprocess.run(
             [sys.executable, "-c", PRELUDE + program, str(library)],
-            env={"NVML_FLEET": str(tmp_path / "fleet")}, capture_output=True, text=True, check=False, timeout=30,
+            env={"NVML_STUB_FLEET": str(tmp_path / "fleet")}, capture_output=True, text=True, check=False, timeout=30,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from pytest_hami import resources
 from pytest_hami.contract.register import Device
 from pytest_hami.text import one_line
 
 LIBRARY = "libnvidia-ml.so.1"
-FLEET = "NVML_FLEET"
+FLEET = "NVML_STUB_FLEET"
 FLAGS = ("-O1", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}", "-pthread")
 COMPILE_LIMIT = 60.0
 
@@ -26,9 +27,8 @@ class NvmlUnavailable(Exception):
 def library(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the compiled stand-in, from the user's cache or made now. Raises NvmlUnavailable."""
     source = files(__package__).joinpath("nvml.c").read_bytes()
-    cache = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "~").expanduser() / ".cache")
     digest = hashlib.sha256(source + " ".join(FLAGS).encode()).hexdigest()[:12]
-    path = Path(cache) / "pytest-hami" / "nvml" / digest / LIBRARY
+    path = resources.cache_directory(environ) / "nvml" / digest / LIBRARY
     if not path.is_file():
         _compile(source, path, environ)
     return path

@@ -4,7 +4,7 @@
  *
  *   cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 nvml.c -lpthread
  *
- * NVML_FLEET names a text file, one record a line; without it nvmlInit answers "driver not loaded":
+ * NVML_STUB_FLEET names a text file, one record a line; without it nvmlInit answers "driver not loaded":
  *
  *   gpu UUID [bus=0000:07:00.0] [mem=MiB] [used=MiB] [util=PERCENT] [memutil=PERCENT] [mig=0|1] name=REST OF THE LINE
  *   mig PROFILE mem=MiB slices=N instances=N sm=N at=START:SIZE[,START:SIZE...]
@@ -14,7 +14,7 @@
  * has no MIG. PROFILE is a GPU instance profile of nvml.h, for all cards. The file is read again at every nvmlInit
  * when it was replaced. MIG instances live as long as the process.
  *
- * Lines appended to NVML_FLEET.events after an event set was created are its events:
+ * Lines appended to NVML_STUB_FLEET.events after an event set was created are its events:
  *
  *   xid GPU CODE
  *   error CODE          what the wait itself answers
@@ -171,7 +171,7 @@ static void read_failure(char *rest)
 /* Returns whether there is a fleet. */
 static int read_fleet(void)
 {
-    const char *path = getenv("NVML_FLEET");
+    const char *path = getenv("NVML_STUB_FLEET");
     struct stat now;
     FILE *file;
     char line[1024];
@@ -579,7 +579,7 @@ API int nvmlComputeInstanceDestroy(Instance *compute)
 static FILE *events(void)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s.events", getenv("NVML_FLEET"));
+    snprintf(path, sizeof path, "%s.events", getenv("NVML_STUB_FLEET"));
     return fopen(path, "r");
 }
 
