@@ -123,6 +123,7 @@ def finished(item: pytest.Item, check: Check) -> dict[str, Any]:
         "reference": case.get("reference", ""),
         "failure": case.get("failure"),
         "evidence": case.get("evidence", {}),
+        "disturbances": case.get("disturbances", []),
     }
 
 

@@ -217,6 +217,7 @@ class Run:
             case = item.stash.setdefault(cases.CASE, {})
             case["deviations"] = [(e.documented, e.reference) for e in facade.deviations]
             try:
+                case["disturbances"] = [found.to_dict() for found in facade.disturbances()]
                 case["evidence"] = facade.evidence()
             except Exception as error:
                 # Nothing that a cluster wrote may keep us from cleaning up.
@@ -228,6 +229,7 @@ class Run:
             else:
                 facade.clean_up()
                 self._dirty.discard(fleet.name)
+            cluster.remove_pokes()
 
     def observe(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         """Find the outcome of a phase; with the last phase, attach the finished case to the report."""

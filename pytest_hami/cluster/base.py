@@ -157,6 +157,10 @@ class Cluster(ABC):
         """Return what the monitor is shown of each card with this index; None where what it sees is not staged."""
         return None
 
+    @abstractmethod
+    def remove_pokes(self) -> None:
+        """Remove the nodes that pokes brought; they stay until then, because their end wakes every waiting pod."""
+
     def fleet_label(self, fleet: Fleet) -> str:
         """Return the value of the label ``pytest-hami.io/fleet`` on the present nodes of a fleet."""
         return fleet.name

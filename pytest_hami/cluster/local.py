@@ -13,7 +13,7 @@ from pytest_hami.checks import Capability
 from pytest_hami.cluster.access import ApiAccess
 from pytest_hami.cluster.base import Cluster, ClusterUnavailable, StagedCard, Timing
 from pytest_hami.cluster.composition import Composition
-from pytest_hami.cluster.poke import poke
+from pytest_hami.cluster.poke import poke, remove_pokes
 from pytest_hami.cluster.real import RealParts
 from pytest_hami.cluster.simulator import SimulatorProcess
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_hami.kube.journal import Journal
 
 START_LIMIT = 20.0
+# Each node of a poke makes the next register run a little longer.
+MOST_POKES = 30
 # A lost wake-up or a bind race costs a real scheduler a second or two now and then.
 REAL_TIMING = Timing(place=15, start=10, settle=5, delete=10, restart=30)
 # A device plugin may ask its API server ten times at once, then five times a second, and needs eight for an Allocate.
@@ -83,6 +85,7 @@ class LocalCluster(Cluster):
         self._retries = retries
         self._poke_labels: Mapping[str, str] = {}
         self._pokes = itertools.count(1)
+        self._poked = 0
         self._generations: dict[str, int] = {}
         self._simulator: SimulatorProcess | None = None
         self._real: RealParts | None = None
@@ -160,6 +163,7 @@ class LocalCluster(Cluster):
         ]
         self.command("nodes", nodes=nodes)
         self.poke()
+        self.remove_pokes()
 
     def node_name(self, fleet: Fleet, node: str) -> str:
         """Return ``<fleet>-<node>``, with a generation once a fleet was renewed."""
@@ -261,7 +265,16 @@ class LocalCluster(Cluster):
         if self._journal is not None:
             self._journal.lose(self._death)
 
+    def remove_pokes(self) -> None:
+        """Remove the nodes that pokes brought."""
+        if self._poked:
+            self._poked = 0
+            remove_pokes(self.client)
+
     def _poke(self, limit: float) -> str:
+        if self._poked >= MOST_POKES:
+            self.remove_pokes()
+        self._poked += 1
         name = f"hami-poke-{os.getpid()}-{next(self._pokes)}"
         return poke(self.client, name, self.scheduler_metrics, limit, self._poke_labels)
 

@@ -21,4 +21,4 @@ def mutants_of(check: str) -> list[str]:
     """Return the names of the mutants that a check is proven to catch, sorted."""
     from pytest_hami.simulator.mutants import MUTANTS
 
-    return sorted(name for name, mutant in MUTANTS.items() if mutant.caught_by == check)
+    return sorted(name for name, mutant in MUTANTS.items() if mutant.caught_by == check and mutant.outcome != "passed")

@@ -169,6 +169,8 @@ class Traits:
     ``silent_without_request``: a pod without a request gets no event.
     ``own_lock_held``: a lock that the pod holds already is no obstacle.
     ``legacy_lock_released``: a lock without an owner is given back by whoever failed.
+    ``event_limit_by_type``: of a pod's events 25 normal ones and 25 warnings are told before some are dropped (else 25 in
+    all).
     ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
     ``mig_reason``: a MIG card without room has a reason of its own.
 
@@ -232,6 +234,7 @@ class Traits:
     own_lock_held: bool
     legacy_lock_released: bool
     lock_contention_suffix: bool
+    event_limit_by_type: bool
     mig_reason: bool
     container_index_always_zero: bool
     overview_at_register: bool
@@ -247,7 +250,7 @@ _SINCE_2_9 = frozenset(
     {
         "own_name_taken", "quota_at_admission", "init_containers_counted", "request_scored_on_exact_type",
         "zero_totals_score_zero", "empty_groups_read", "terminating_not_recovered", "binds_from_own_cache",
-        "handshake_stamped", "legacy_metrics",
+        "handshake_stamped", "legacy_metrics", "event_limit_by_type",
     }
 )  # fmt: skip
 _BEFORE_2_10 = frozenset({"positions_kept_for_models", "default_flags"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 from pytest_hami.contract import allocation
 from pytest_hami.contract.events import FilterFailed, NoAvailableNode, parse_event
 from pytest_hami.contract.reasons import Reason, ReasonError, parse_failed_scheduling
-from pytest_hami.expect import observe
+from pytest_hami.expect import disturbances, observe
 from pytest_hami.expect.failures import require_equal
-
-# Errors that HAMi gets over by itself: its informer is late, or another pod holds the node's lock.
-_PASSING = re.compile(r'pod "[^"]*" not found|.*node lock contention')
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,8 @@ def of_pod(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> 
     reason, message = refused
     if reason == "Unschedulable":
         return _refusal(_told_by_hami(message), events)
-    return None if _PASSING.match(message) else Decision("failed", message)
+    # What HAMi gets over by itself is no decision yet.
+    return None if disturbances.kind_of(message) else Decision("failed", message)
 
 
 def of_denial(message: str) -> Decision:

@@ -14,6 +14,7 @@ from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.expect import containers, decision, observe
 from pytest_hami.expect.accounting import Use, node_score, total
 from pytest_hami.expect.decision import Decision
+from pytest_hami.expect.disturbances import Disturbance
 from pytest_hami.expect.expectations import Expectation, ExpectationError
 from pytest_hami.expect.failures import (
     ClaimFailed,
@@ -30,6 +31,7 @@ from pytest_hami.expect.node_edits import NodeEdits
 from pytest_hami.expect.patience import Patience
 from pytest_hami.expect.pods import Pod
 from pytest_hami.expect.podspec import Container, pod_manifest
+from pytest_hami.expect.wake_up import await_wake_up
 
 if TYPE_CHECKING:
     from pytest_hami.cluster.base import Cluster, Timing
@@ -254,12 +256,19 @@ class Hami:
         self.client.create("ResourceQuota", body)
         watched = {key.removeprefix("limits."): int(v) for key, v in hard.items() if key in QUOTA_KEYS}
         self.ledger.await_quota(where, watched)
+        self._wake_pods()
 
     def drop_quota(self, *, name: str = "limits", namespace: str | None = None) -> None:
         """Delete a ResourceQuota and wait until HAMi's live metrics show no limit."""
         where = namespace or self.namespace
         self.client.delete("ResourceQuota", name, where)
         self.ledger.await_quota(where, dict.fromkeys(key.removeprefix("limits.") for key in QUOTA_KEYS))
+        self._wake_pods()
+
+    def _wake_pods(self) -> None:
+        """Let kube-scheduler try waiting pods again: it knows nothing of HAMi's quotas and would not."""
+        if any(pod.may_be_placed for pod in self._pods):
+            self.cluster.poke()
 
     def other_namespace(self, suffix: str, labels: Mapping[str, str] | None = None) -> str:
         """Create another namespace for this test and return its name."""
@@ -283,17 +292,7 @@ class Hami:
 
     def one_of(self, pods: Sequence[Pod]) -> Pod:
         """Return the one pod that was placed; the others must still wait. Raises ClaimFailed."""
-        from pytest_hami.kube.wait import WaitTimeout, wait_until
-
-        self.cluster.poke()
-        # Whether none, one or several were placed is said below.
-        with suppress(WaitTimeout):
-            wait_until(
-                self.journal,
-                lambda: [pod for pod in pods if pod.node],
-                timeout=self.timing.place,
-                missing=lambda: "one of the waiting pods bound",
-            )
+        await_wake_up(self, pods)
         placed = [pod for pod in pods if pod.node]
         require(len(placed) == 1, f"one of {len(pods)} waiting pods placed", [repr(pod) for pod in placed])
         return placed[0]
@@ -449,6 +448,10 @@ class Hami:
     def note(self, name: str, value: Any) -> None:
         """Add a value to the evidence of this case."""
         self._notes[name] = value
+
+    def disturbances(self) -> list[Disturbance]:
+        """Return what disturbed the pods of this test and was got over."""
+        return [found for pod in self._pods for found in pod.disturbances()]
 
     def evidence(self) -> dict[str, Any]:
         """Return what was observed in this test."""

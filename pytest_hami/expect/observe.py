@@ -75,6 +75,11 @@ def with_reason(events: Iterable[Mapping[str, Any]], reason: str) -> tuple[str, 
     return tuple(str(e.get("message", "")) for e in events if e.get("reason") == reason)
 
 
+def times(event: Mapping[str, Any]) -> int:
+    """Return how often an event was told."""
+    return int(event.get("count") or (event.get("series") or {}).get("count") or 1)
+
+
 def filter_attempts(events: Iterable[Mapping[str, Any]]) -> int:
     """Return how often HAMi's filter ended without a node for a pod.
 
@@ -82,7 +87,7 @@ def filter_attempts(events: Iterable[Mapping[str, Any]]) -> int:
     recorder counts repetitions, and drops what goes beyond 25 events of one pod (client-go, spam filter).
     """
     return sum(
-        int(e.get("count") or (e.get("series") or {}).get("count") or 1)
+        times(e)
         for e in events
         if e.get("reason") == "FilteringFailed" and "no available node" in str(e.get("message", ""))
     )
@@ -108,11 +113,17 @@ def state_line(pod: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
-def changes(history: Sequence[tuple[float, str, Mapping[str, Any]]], start: float) -> tuple[str, ...]:
-    """Return the history of a pod as lines ``+seconds type state``, without repetitions."""
+def changes(
+    history: Sequence[tuple[float, str, Mapping[str, Any]]], start: float, nudges: Iterable[tuple[float, str]] = ()
+) -> tuple[str, ...]:
+    """Return the history of a pod as lines ``+seconds type state``, without repetitions, and with what was done to it."""
     lines: list[str] = []
+    done = list(nudges)
     last = ""
     for time, kind, pod in history:
+        while done and done[0][0] < time:
+            at, text = done.pop(0)
+            lines.append(f"+{max(0.0, at - start):.3f}s NUDGED {text}")
         state = state_line(pod)
         if state != last or kind == "DELETED":
             lines.append(f"+{max(0.0, time - start):.3f}s {kind} {state}")

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_hami.contract.allocation import DeviceShare
 from pytest_hami.contract.reasons import Reason, ReasonError, parse_failed_scheduling
-from pytest_hami.expect import baseline, decision, observe
+from pytest_hami.expect import baseline, decision, disturbances, observe
 from pytest_hami.expect.accounting import Use, pod_use
 from pytest_hami.expect.decision import Decision
+from pytest_hami.expect.disturbances import Disturbance, Kind
 from pytest_hami.expect.failures import ClaimFailed, Failure, event_rows, require, require_equal
 from pytest_hami.expect.podspec import END_FILE
+from pytest_hami.expect.wake_up import await_wake_up
 
 if TYPE_CHECKING:
     from pytest_hami.expect.hami import Hami
     from pytest_hami.kube.exec import ExecResult
+
+# The events that HAMi tells of a placed pod.
+PLACED = ("FilteringSucceed", "BindingSucceed")
 
 
 class Pod:
@@ -42,6 +47,7 @@ class Pod:
         self.shares: dict[str, tuple[DeviceShare, ...]] = {}
         self._started = started
         self._env: dict[str, dict[str, str]] = {}
+        self._nudges: list[tuple[float, str]] = []
 
     def __repr__(self) -> str:
         return f"pod {self.namespace}/{self.name} ({self.uid[:8]})"
@@ -70,7 +76,19 @@ class Pod:
     def timeline(self) -> tuple[str, ...]:
         """The history of this pod as lines."""
         seen = [(o.time, o.type, o.object) for o in self._hami.journal.history(self.uid)]
-        return observe.changes(seen, self._started)
+        return observe.changes(seen, self._started, self._nudges)
+
+    def disturbances(self) -> list[Disturbance]:
+        """Return what disturbed this pod on its way, one entry for each time."""
+        name = f"{self.namespace}/{self.name}"
+        found = [Disturbance(Kind.LOST_WAKE_UP, name, text) for _, text in self._nudges]
+        for kind, text, often in self._disturbed_binds():
+            found += [Disturbance(kind, name, text)] * often
+        absent = [reason for reason in PLACED if not observe.with_reason(self.events, reason)]
+        if self.use and absent and disturbances.may_miss_events(self.events, "Normal", self._hami.traits):
+            told = f"no event {' and '.join(absent)} after {disturbances.EVENT_LIMIT} events of this pod"
+            found.append(Disturbance(Kind.EVENTS_DROPPED, name, told))
+        return found
 
     def running(
         self, *, memory: int | None = None, cores: int | None = None, cards: Sequence[str] | None = None
@@ -87,7 +105,8 @@ class Pod:
         registered, traits = self._hami.registered(observe.node_name(pod)), self._hami.traits
         placed = baseline.placement(pod, registered, traits)
         baseline.require_sizes(pod, placed, self._hami.device_config, registered, traits)
-        baseline.require_events(pod, self.events, self._hami.scores(self))
+        disturbed = bool(self._disturbed_binds())
+        baseline.require_events(pod, self.events, self._hami.scores(self), disturbed=disturbed, traits=traits)
         history = self._hami.journal.history(self.uid)
         gap = any(o.synthetic for o in history)
         locks = self._locks(observe.node_name(pod))
@@ -176,7 +195,7 @@ class Pod:
         self._await_refused(reason)
         self.use = {}
         attempts = observe.filter_attempts(self.events)
-        self._hami.cluster.poke()
+        poked = self._hami.cluster.poke()
         self._wait(
             lambda: self._bound() or observe.filter_attempts(self.events) > attempts,
             f"another filter attempt (event FilteringFailed) after {attempts}",
@@ -201,7 +220,7 @@ class Pod:
         candidates = self._hami.candidates(self)
         require(len(candidates) == nodes, f"{nodes} candidates", candidates, where=repr(self))
         baseline.require_refusal(pod, self.submitted, self.events, reason, text, candidates)
-        self._hami.ledger.require_accounting(f"while {self.name} is refused")
+        self._hami.ledger.require_accounting(f"while {self.name} is refused", given=poked)
         return self
 
     def delete(self) -> None:
@@ -250,6 +269,16 @@ class Pod:
         self._env.clear()
 
     @property
+    def waits(self) -> bool:
+        """Whether this pod is there and has no node."""
+        pod = self.current
+        return pod is not None and observe.phase(pod) == "Pending" and not observe.node_name(pod)
+
+    def nudged(self, when: float, text: str) -> None:
+        """Remember that this pod was placed only because something was done; ``when`` by the monotonic clock."""
+        self._nudges.append((when, text))
+
+    @property
     def may_be_placed(self) -> bool:
         """Whether this pod is there, has not ended, and holds nothing yet."""
         pod = self.current
@@ -280,30 +309,21 @@ class Pod:
             },
         }
 
+    def _disturbed_binds(self) -> tuple[tuple[Kind, str, int], ...]:
+        return disturbances.of_binds((o.object for o in self._hami.journal.history(self.uid)), self.events)
+
     def _bound(self) -> bool:
         return bool(observe.node_name(self.current or {}))
 
     def _await_running(self) -> None:
         self._run_or_be_stuck(after=-1)
-        if not self._has_run() and self._waits():
-            # The refusal may be older than the room that it lacked, and the wake-up after it may be lost (HAMi 2.10.0
-            # F-S3). So first HAMi has to say that the room is free; then attempts are forced, of which the first may
-            # have begun before that. Nothing is retried after them.
-            self._hami.ledger.require_accounting(f"before {self.name} is tried again", unless=lambda: not self._waits())
-            for _ in range(2):
-                attempts = observe.filter_attempts(self.events)
-                self._hami.cluster.poke()
-                self._run_or_be_stuck(after=attempts)
-                if self._has_run():
-                    return
+        if not self._has_run() and self.waits:
+            # The refusal may be older than the room that it lacked.
+            await_wake_up(self._hami, [self])
         self._run_or_be_stuck(after=0)
         if not self._has_run():
             seen = observe.state_line(self.current)
             raise self._failure("the pod runs, with bind-phase=success", seen, reason=self._reason())
-
-    def _waits(self) -> bool:
-        pod = self.current
-        return pod is not None and observe.phase(pod) == "Pending" and not observe.node_name(pod)
 
     def _run_or_be_stuck(self, *, after: int) -> None:
         limit = self._hami.timing.place + self._hami.timing.start
@@ -333,7 +353,7 @@ class Pod:
         pod = self.current
         if pod is None:
             return ["the pod"]
-        return baseline.missing_to_run(pod, self.events, self._locks(observe.node_name(pod)))
+        return baseline.missing_to_run(pod, self.events, self._locks(observe.node_name(pod)), self._hami.traits)
 
     def _locks(self, node: str) -> list[str] | None:
         found = self._hami.journal.find("Node", None, node)

@@ -196,12 +196,14 @@ class KubeClient:
             if error.code != 404 or not missing_ok:
                 raise
 
-    def delete_all(self, kind: str, namespace: str, *, grace_seconds: int | None = None) -> None:
-        """Delete every object of a kind in a namespace. Raises ApiError."""
+    def delete_all(
+        self, kind: str, namespace: str | None, *, selector: str = "", grace_seconds: int | None = None
+    ) -> None:
+        """Delete every object of a kind, in a namespace or with these labels. Raises ApiError."""
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = grace_seconds
-        self._json("DELETE", path(kind, namespace), body)
+        self._json("DELETE", path(kind, namespace), body, query={"labelSelector": selector} if selector else None)
 
     def watch(self, kind: str, namespace: str | None, resource_version: str, *, timeout: int) -> WatchStream:
         """Open a watch from a resourceVersion. Raises ApiError or Unreachable."""

@@ -68,6 +68,7 @@ class Sync:
     def nodes(self) -> str:
         """Make HAMi read the nodes, and return the metrics when the node that caused it is gone from them again."""
         self._cluster.poke()
+        self._cluster.remove_pokes()
         return self._await_metrics(lambda text: "GPU-hami-poke" not in text, "a register run without the poke node")
 
     def events(self, count_resource: str) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_hami.checks import Layer, Outcome
+from pytest_hami.report import disturbances
 from pytest_hami.report.figures import NOTE, tables
 from pytest_hami.report.markdown import command
 from pytest_hami.report.model import Report
@@ -62,6 +63,8 @@ def render(report: Report) -> str:
             outcomes=Outcome,
             parts=report.started.get("parts", []),
             command=command,
+            disturbances=disturbances.rows(report),
+            disturbances_note=disturbances.NOTE,
             figures=tables(report),
             figures_note=NOTE,
             limit=ROWS,

@@ -6,6 +6,7 @@ import hashlib
 import shlex
 
 from pytest_hami.checks import Outcome
+from pytest_hami.report import disturbances
 from pytest_hami.report.figures import NOTE, tables
 from pytest_hami.report.model import Case, CheckResult, Report
 from pytest_hami.report.text import clean, escape_code, escape_markdown
@@ -19,7 +20,7 @@ FIGURE_ROWS, FIGURE_COLUMNS = 10, 16
 
 def render(report: Report) -> str:
     """Return the fragment."""
-    head = _head(report) + _figures(report)
+    head = _head(report) + _disturbances(report) + _figures(report)
     tail = _tail(report)
     room = LIMIT - len(head) - len(tail) - TAIL_ROOM
     blocks: list[str] = []
@@ -57,6 +58,19 @@ def _head(report: Report) -> str:
     if report.doubt:
         lines += [f"> ⚠️ {escape_markdown(report.doubt)}", ""]
     return "\n".join(lines) + "\n"
+
+
+def _disturbances(report: Report) -> str:
+    found = disturbances.rows(report)
+    if not found:
+        return ""
+    lines = ["**Disturbances**", "", "| kind | times | what | checks |", "| --- | ---: | --- | --- |"]
+    for row in found[:FIGURE_ROWS]:
+        shown = ", ".join(row.checks[:FIGURE_ROWS]) + (" …" if len(row.checks) > FIGURE_ROWS else "")
+        lines.append(
+            f"| {escape_markdown(row.kind[:60])} | {row.count} | {escape_markdown(row.meaning)} | {escape_markdown(shown)} |"
+        )
+    return "\n".join([*lines, "", disturbances.NOTE, "", ""])
 
 
 def _figures(report: Report) -> str:

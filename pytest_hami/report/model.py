@@ -30,6 +30,7 @@ class Case:
     reference: str = ""
     failure: Mapping[str, Any] | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    disturbances: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ class Report:
                             "id": case.id, "nodeid": case.nodeid, "outcome": str(case.outcome), "seconds": case.seconds,
                             "reason": case.reason, "remedy": case.remedy, "reference": case.reference,
                             "failure": case.failure, "evidence": case.evidence,
+                            "disturbances": [dict(found) for found in case.disturbances],
                         }
                         for case in check.cases
                     ],
@@ -272,5 +274,10 @@ def _case(event: Mapping[str, Any]) -> Case:
         id=str(event.get("case", "")), nodeid=str(event.get("nodeid", "")), outcome=outcome,
         seconds=_number(event.get("seconds")), reason=str(event.get("reason") or ""),
         remedy=str(event.get("remedy") or ""), reference=str(event.get("reference") or ""),
-        failure=event.get("failure"), evidence=event.get("evidence") or {},
+        failure=event.get("failure"), evidence=event.get("evidence") or {}, disturbances=_texts(event.get("disturbances")),
     )  # fmt: skip
+
+
+def _texts(found: object) -> tuple[dict[str, str], ...]:
+    entries = found if isinstance(found, list) else ()
+    return tuple({str(key): str(value) for key, value in entry.items()} for entry in entries if isinstance(entry, dict))

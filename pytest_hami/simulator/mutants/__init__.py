@@ -9,10 +9,12 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_hami.simulator.mutants import findings, node, scheduler
+from pytest_hami.simulator.mutants import disturbances, findings, node, scheduler
 from pytest_hami.simulator.mutants.record import Mutant
 
-MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in (*scheduler.ALL, *node.ALL, *findings.ALL)}
+MUTANTS: Mapping[str, Mutant] = {
+    mutant.name: mutant for mutant in (*scheduler.ALL, *node.ALL, *findings.ALL, *disturbances.ALL)
+}
 
 
 class UnknownMutant(LookupError):

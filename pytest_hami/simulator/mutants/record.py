@@ -12,7 +12,8 @@ class Mutant:
     """One defect: ``rules`` overrides decisions of ``part``.
 
     ``caught_by`` is the check that must end with ``outcome``, with ``shows``, the name of the wrong observable, in its
-    message. ``outcome`` is ``changed`` where the defect touches what the release is known to do differently.
+    message. ``outcome`` is ``changed`` where the defect touches what the release is known to do differently,
+    and ``passed`` for what is no defect but a disturbance, which the case must tell.
     ``source`` names the upstream file or issue of the behaviour that is broken.
     """
 
