@@ -17,6 +17,7 @@ CLUSTER, USAGE = 6, 4
 SUITE = '''
 import os, signal, time
 from pytest_hami.cluster import reaper
+from pytest_hami.kube.wait import wait_until
 from pytest_hami.checks import Layer, check
 
 def declared(id):
@@ -43,6 +44,19 @@ def test_restart(hami, hami_cluster, hami_node, hami_gpu):
     assert [device.count for device in hami.registered(hami_node.name)] == [3, 3]
     hami.pod(on=hami_gpu, memory=1024).running(memory=1024)
     hami.usage(hami_gpu).equals(memory=2048, cores=0, shares=2)
+
+@declared("mock-05")
+def test_restart_heals_a_card(hami, hami_node, hami_gpu):
+    lanes = hami.cluster._real._workspace.directory / "lanes"
+    (fleet,) = (path for path in lanes.glob("*/node/fleet") if hami_gpu.uuid in path.read_text())
+    with open(f"{fleet}.events", "a") as events:
+        events.write("xid 0 79\\n")
+    def shares():
+        status = hami.journal.find("Node", None, hami_node.name)["status"]
+        return status["capacity"]["nvidia.com/gpu"], status["allocatable"]["nvidia.com/gpu"]
+    wait_until(hami.journal, lambda: shares() == ("20", "10"), timeout=5, missing=lambda: "10 shares of one card")
+    hami.cluster.restart("device-plugin")
+    wait_until(hami.journal, lambda: shares() == ("20", "20"), timeout=5, missing=lambda: "the shares of both cards")
 
 @declared("mock-03")
 def test_dies(hami, hami_gpu):
@@ -131,7 +145,7 @@ def test_a_library_that_nobody_loads(pytester: pytest.Pytester, tmp_path: Path) 
 def test_checks_run_against_hamis_own(pytester: pytest.Pytester, device_plugin: Path) -> None:
     shown = run(pytester, device_plugin, "-k", "place or restart", "--durations=3")
     assert shown[-1] == "exit 0", "\n".join(shown)
-    assert any("2 passed" in line for line in shown)
+    assert any("3 passed" in line for line in shown)
     assert any(line.startswith("hami: node is REAL: ") for line in shown)
 
 
