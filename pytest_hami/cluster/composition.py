@@ -128,7 +128,7 @@ class Composition:
         main, *others = reversed(behind)
         version = ", ".join([behind[main].version, *(f"{other} {behind[other].version}" for other in others)])
         if name in {"node", "monitor"}:
-            version += f", on {self.nvml.path if self.nvml else 'our stand-in for NVML'}"
+            version += f", on {self.nvml.path.name if self.nvml else 'our stand-in for NVML'}"
         if name == "node":
             version += " and our kubelet"
         return Part(name, PartState.REAL, version, behind[main].digest)
