@@ -13,6 +13,7 @@ from pytest_hami.simulator.deviceplugin.rules import NodeRules
 
 LIMIT = re.compile(r"(\d+)([gmk]?)")
 MIB = {"g": 1 << 10, "m": 1, "": 1 / (1 << 20), "k": 1 / (1 << 10)}
+EXIT = re.compile(r"exit (\d{1,3})")
 END = re.compile(r"echo (\d{1,3}) > /tmp/pytest-hami-end")
 
 
@@ -58,6 +59,8 @@ def run(argv: Sequence[str], view: View, rules: NodeRules) -> Output:
     hooked = any(mount.container_path == PRELOAD_FILE for mount in view.mounts)
     if command == "true":
         return Output()
+    if command == "echo":
+        return Output(f"{' '.join(rest)}\n")
     if command == "env" and not rest:
         return Output("".join(f"{name}={value}\n" for name, value in view.env.items()))
     if command == "printenv" and len(rest) == 1:
@@ -82,6 +85,8 @@ def run(argv: Sequence[str], view: View, rules: NodeRules) -> Output:
         return _smi(rest, view, hooked, rules)
     if command == "sh" and len(rest) == 2 and rest[0] == "-c" and (match := END.fullmatch(rest[1])):
         return Output(ends=int(match[1]))
+    if command == "sh" and len(rest) == 2 and rest[0] == "-c" and (match := EXIT.fullmatch(rest[1])):
+        return Output(code=int(match[1]))
     return Output(stderr=f"{command}: not simulated\n", code=127)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pytest_hami.contract.quantities import canonical_quantity, parse_quantity
+from pytest_hami.contract.quantities import canonical_quantity, exact_quantity, parse_quantity
 from pytest_hami.simulator.apiserver.errors import StatusError, invalid
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _NATIVE = {"cpu", "memory", "ephemeral-storage"}
 ANNOTATION_LIMIT = 256 << 10
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
 
 def default(kind: str, object_: dict[str, Any]) -> None:
@@ -47,6 +49,7 @@ def _default_pod(pod: dict[str, Any]) -> None:
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
         resources = container.setdefault("resources", {})
+        _require_quantities(resources)
         for name, value in list((resources.get("limits") or {}).items()):
             resources["limits"][name] = canonical_quantity(value)
             resources.setdefault("requests", {}).setdefault(name, resources["limits"][name])
@@ -55,6 +58,14 @@ def _default_pod(pod: dict[str, Any]) -> None:
     status = pod.setdefault("status", {})
     status.setdefault("phase", "Pending")
     status.setdefault("qosClass", _qos(spec))
+
+
+def _require_quantities(resources: dict[str, Any]) -> None:
+    for values in (resources.get("limits") or {}, resources.get("requests") or {}):
+        for value in values.values():
+            if exact_quantity(value) is None:
+                text = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                raise StatusError(400, f'Pod in version "v1" cannot be handled as a Pod: {text}')
 
 
 def _qos(spec: dict[str, Any]) -> str:
@@ -80,6 +91,11 @@ def validate_metadata(kind: str, object_: dict[str, Any]) -> None:
             text = "must be no more than 63 bytes" if long else f"a valid label must be (label {key})"
             causes.append(("metadata.labels", f'Invalid value: "{value}": {text}'))
     notes = metadata.get("annotations") or {}
+    for field, keys in (("labels", metadata.get("labels") or {}), ("annotations", notes)):
+        for key in keys:
+            if not _KEY.fullmatch(str(key).lower() if field == "annotations" else str(key)):
+                text = "name part must consist of alphanumeric characters, '-', '_' or '.'"
+                causes.append((f"metadata.{field}", f'Invalid value: "{key}": {text}'))
     for key, value in notes.items():
         if not isinstance(value, str):
             raise StatusError(400, f"annotation {key}: expected text, seen {type(value).__name__}")
@@ -95,6 +111,11 @@ def validate_pod(pod: dict[str, Any]) -> None:
     causes: list[tuple[str, str]] = []
     if not spec.get("containers"):
         causes.append(("spec.containers", "Required value"))
+    if spec.get("restartPolicy") not in RESTART_POLICIES:
+        supported = ", ".join(f'"{name}"' for name in RESTART_POLICIES)
+        causes.append(
+            ("spec.restartPolicy", f'Unsupported value: "{spec.get("restartPolicy")}": supported values: {supported}')
+        )
     seen: set[str] = set()
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or []):
@@ -115,9 +136,11 @@ def _resource_causes(resources: dict[str, Any], where: str) -> list[tuple[str, s
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for source, values in (("limits", limits), ("requests", requests)):
         for name, value in values.items():
-            if name in _NATIVE or name.startswith("hugepages-"):
-                continue
             place = f"{where}.{source}[{name}]"
+            if name in _NATIVE or name.startswith("hugepages-"):
+                if (exact_quantity(value) or 0) < 0:
+                    causes.append((place, f'Invalid value: "{value}": must be greater than or equal to 0'))
+                continue
             number = parse_quantity(value)
             if number is None:
                 causes.append((place, f'Invalid value: "{value}": must be an integer'))
@@ -125,6 +148,9 @@ def _resource_causes(resources: dict[str, Any], where: str) -> list[tuple[str, s
                 causes.append((place, f'Invalid value: "{value}": must be greater than or equal to 0'))
     for name, value in requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
+            if name in limits and (exact_quantity(value) or 0) > (exact_quantity(limits[name]) or 0):
+                text = f'Invalid value: "{value}": must be less than or equal to {name} limit of {limits[name]}'
+                causes.append((f"{where}.requests", text))
             continue
         if name not in limits:
             causes.append((f"{where}.limits", "Required value: Limit must be set for non overcommitable resources"))
@@ -132,3 +158,37 @@ def _resource_causes(resources: dict[str, Any], where: str) -> list[tuple[str, s
             text = f'Invalid value: "{value}": must be equal to {name} limit of {limits[name]}'
             causes.append((f"{where}.requests", text))
     return causes
+
+
+def validate_event(event: dict[str, Any]) -> None:
+    """Raise StatusError 422 for an event in another namespace than that of its object."""
+    about = (event.get("involvedObject") or {}).get("namespace") or ""
+    namespace = event["metadata"]["namespace"]
+    if about != namespace and (about or namespace != "default"):
+        text = f'Invalid value: "{about}": does not match event.namespace'
+        raise invalid("Event", event["metadata"]["name"], ("involvedObject.namespace", text))
+
+
+def validate_pod_update(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Raise StatusError 422 for a change of a pod's spec that Kubernetes does not allow.
+
+    Source: Kubernetes 1.36, pkg/apis/core/validation/validation.go (ValidatePodUpdate).
+    """
+    if _fixed(old["spec"]) != _fixed(new["spec"]):
+        text = (
+            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+            "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+            "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+        )
+        raise invalid("Pod", old["metadata"]["name"], ("spec", text))
+
+
+def _fixed(spec: dict[str, Any]) -> dict[str, Any]:
+    free = {"activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "priority"}
+    rest = {key: value for key, value in spec.items() if key not in free}
+    for group in ("containers", "initContainers"):
+        if group in rest:
+            rest[group] = [
+                {key: v for key, v in one.items() if key not in {"image", "imagePullPolicy"}} for one in rest[group]
+            ]
+    return rest

@@ -12,6 +12,9 @@ VERSION = {
     "buildDate": "2026-01-01T00:00:00Z", "goVersion": "none", "compiler": "none", "platform": "linux/amd64",
 }  # fmt: skip
 VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+# What kubectl get all shows.
+IN_ALL = {("", "pods"), ("", "services"), ("", "replicationcontrollers"), ("apps", "daemonsets"), ("apps", "deployments"),
+          ("apps", "replicasets"), ("apps", "statefulsets"), ("batch", "jobs"), ("batch", "cronjobs")}  # fmt: skip
 SUBRESOURCES = {
     "pods": ("status", "binding", "eviction", "log", "exec"),
     "nodes": ("status",),
@@ -45,6 +48,8 @@ def resources(registry: Registry, group: str, version: str) -> dict[str, Any] | 
             "name": kind.plural, "singularName": kind.kind.lower(), "namespaced": kind.namespaced, "kind": kind.kind,
             "verbs": VERBS,
         }  # fmt: skip
+        if (kind.group, kind.plural) in IN_ALL:
+            entry["categories"] = ["all"]
         if kind.short:
             entry["shortNames"] = list(kind.short)
         listed.append(entry)

@@ -15,6 +15,7 @@ class Kind:
     kind: str
     namespaced: bool = True
     short: tuple[str, ...] = ()
+    built_in: bool = True
 
     @property
     def api_version(self) -> str:
@@ -91,7 +92,7 @@ class Registry:
         for version in spec["versions"]:
             kind = Kind(
                 spec["group"], version["name"], spec["names"]["plural"], spec["names"]["kind"],
-                spec.get("scope") == "Namespaced", tuple(spec["names"].get("shortNames") or ()),
+                spec.get("scope") == "Namespaced", tuple(spec["names"].get("shortNames") or ()), built_in=False,
             )  # fmt: skip
             self._kinds[(kind.group, kind.version, kind.plural)] = kind
 

@@ -67,12 +67,15 @@ class Objects:
         if target.namespace:
             self._require_namespace(target)
         defaults.validate_metadata(kind.kind, object_)
+        if kind.plural == "events":
+            defaults.validate_event(object_)
         if kind.plural == "pods" and not kind.group:
             submitted = copy.deepcopy(object_)
             object_ = await self._admission.mutate(kind, submitted, dry_run=dry)
             defaults.default(kind.kind, object_)
             defaults.validate_metadata(kind.kind, object_)
             defaults.validate_pod(object_)
+            self._require_runtime_class(object_)
             self._admission.require_quota(object_)
         if self._store.get(kind.storage, target.namespace, name) is not None:
             raise StatusError(409, f'{kind.plural} "{name}" already exists', reason="AlreadyExists")
@@ -120,6 +123,12 @@ class Objects:
             raise StatusError(403, f"{target.kind.plural} is forbidden: {text}",
                               details={"causes": [{"reason": "NamespaceTerminating"}]})  # fmt: skip
 
+    def _require_runtime_class(self, pod: dict[str, Any]) -> None:
+        name = pod["spec"].get("runtimeClassName")
+        if name and self._store.get("node.k8s.io/runtimeclasses", "", name) is None:
+            text = f'pod rejected: RuntimeClass "{name}" not found'
+            raise StatusError(403, f'pods "{pod["metadata"]["name"]}" is forbidden: {text}')
+
     def update(self, target: Target, old: dict[str, Any], new: dict[str, Any], dry: bool = False) -> dict[str, Any]:
         """Store a new state of an object: of its status only, or of everything else. Raises StatusError."""
         kind = target.kind
@@ -144,10 +153,10 @@ class Objects:
             if kind.plural in discovery.SUBRESOURCES and not kind.group and "status" in old:
                 new["status"] = old["status"]
             defaults.validate_metadata(kind.kind, new)
-            if kind.plural == "pods" and new["spec"].get("nodeName") != old["spec"].get("nodeName"):
-                raise StatusError(
-                    422, f'Pod "{target.name}" is invalid: spec: Forbidden: pod updates may not change nodeName'
-                )
+            if kind.plural == "pods" and not kind.group:
+                new = copy.deepcopy(new)
+                defaults.default(kind.kind, new)
+                defaults.validate_pod_update(old, new)
         new["metadata"] = {**new["metadata"], "resourceVersion": old["metadata"]["resourceVersion"]}
         if dry or new == old:
             return new
@@ -157,7 +166,9 @@ class Objects:
             and old["metadata"].get("finalizers")
         ):
             self._store.write(kind.storage, new, "MODIFIED")
-            return self._store.remove(kind.storage, target.namespace, target.name)
+            last = self._store.remove(kind.storage, target.namespace, target.name)
+            self._empty_namespace(target.namespace)
+            return last
         written = self._store.write(kind.storage, new, "MODIFIED")
         if kind.plural in {"pods", "resourcequotas"}:
             self._count_quota(target.namespace)
@@ -204,10 +215,22 @@ class Objects:
         return marked
 
     def _empty_namespace(self, name: str) -> None:
+        """Go on with a namespace that ends: what nothing keeps is removed, and the namespace with the last of it."""
+        namespace = self._store.get("/namespaces", "", name)
+        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+            return
+        kept = False
         for storage, table in self._store.tables():
-            for _, key in list(table.namespaces.get(name, {})):
-                self._store.remove(storage, name, key)
-        if self._store.get("/namespaces", "", name) is not None:
+            for (_, key), entry in list(table.namespaces.get(name, {}).items()):
+                metadata = entry.object["metadata"]
+                if not metadata.get("finalizers"):
+                    self._store.remove(storage, name, key)
+                    continue
+                kept = True
+                if not metadata.get("deletionTimestamp"):
+                    marked = {**metadata, "deletionTimestamp": stamp(self._clock())}
+                    self._store.write(storage, {**entry.object, "metadata": marked}, "MODIFIED")
+        if not kept:
             self._store.remove("/namespaces", "", name)
 
     def _count_quota(self, namespace: str) -> None:

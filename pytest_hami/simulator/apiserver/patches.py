@@ -48,6 +48,7 @@ def strategic(target: Any, patch: Any) -> Any:
 
 
 def _keyed(existing: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    order = {old.get(key): index for index, old in enumerate(existing)}
     for entry in patch:
         place = next((i for i, old in enumerate(existing) if old.get(key) == entry.get(key)), None)
         if entry.get("$patch") == "delete":
@@ -57,7 +58,24 @@ def _keyed(existing: list[dict[str, Any]], patch: list[dict[str, Any]], key: str
             existing.append(copy.deepcopy(entry))
         else:
             existing[place] = strategic(existing[place], entry)
-    return existing
+    return _in_order([entry.get(key) for entry in patch], order, existing, key)
+
+
+def _in_order(
+    patched: list[Any], order: dict[Any, int], merged: list[dict[str, Any]], key: str
+) -> list[dict[str, Any]]:
+    """Return patched entries in the patch's order; others keep their place before those that were behind them.
+
+    Source: Kubernetes 1.36, apimachinery, pkg/util/strategicpatch/patch.go (mergeSortedSlice).
+    """
+    by_key = {entry.get(key): entry for entry in merged}
+    left = [name for name in dict.fromkeys(patched) if name in by_key]
+    right = [entry.get(key) for entry in merged if entry.get(key) not in left]
+    result = []
+    while left and right:
+        comes_first = left[0] not in order or order[left[0]] < order[right[0]]
+        result.append((left if comes_first else right).pop(0))
+    return [by_key[name] for name in (*result, *left, *right)]
 
 
 def apply_json(target: Any, operations: Any) -> Any:

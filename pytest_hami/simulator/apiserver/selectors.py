@@ -13,6 +13,20 @@ _SET = re.compile(r"\s*([^\s,!=()]+)\s+(in|notin)\s+\(([^()]*)\)\s*")
 _EQUAL = re.compile(r"\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,=()]*)\s*")
 _EXISTS = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*")
 MISSING = object()
+# Kubernetes 1.36: pkg/registry/core and pkg/apis/core/v1/conversion.go.
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "pods": (
+        "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
+        "status.phase", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+    ),
+    "events": (
+        "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
+        "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason",
+        "reportingComponent", "source", "type",
+    ),
+    "nodes": ("spec.unschedulable",), "namespaces": ("status.phase",), "secrets": ("type",),
+    "replicasets": ("status.replicas",), "replicationcontrollers": ("status.replicas",), "jobs": ("status.successful",),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,8 +77,8 @@ def from_object(selector: Mapping[str, Any] | None) -> tuple[Term, ...]:
     return tuple(terms)
 
 
-def parse_fields(text: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a test for a field selector of any paths into the object. Raises StatusError 400."""
+def parse_fields(text: str, plural: str = "") -> Callable[[Mapping[str, Any]], bool]:
+    """Return a test for a field selector; each kind knows few fields beside name and namespace. Raises StatusError 400."""
     terms: list[tuple[tuple[str, ...], bool, str]] = []
     for piece in text.split(","):
         if not piece.strip():
@@ -72,6 +86,8 @@ def parse_fields(text: str) -> Callable[[Mapping[str, Any]], bool]:
         key, operator, value = piece.partition("!=") if "!=" in piece else piece.partition("=")
         if not operator:
             raise StatusError(400, f"invalid field selector {text!r}")
+        if key.strip() not in {"metadata.name", "metadata.namespace", *FIELDS.get(plural, ())}:
+            raise StatusError(400, f"field label not supported: {key.strip()}")
         terms.append((tuple(key.strip().split(".")), operator == "=", value.strip().removeprefix("=")))
 
     def matches(object_: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from pytest_hami.simulator.apiserver import discovery, patches, selectors, subresources
+from pytest_hami.simulator.apiserver import apply, discovery, patches, selectors, subresources
 from pytest_hami.simulator.apiserver.admission import Admission
 from pytest_hami.simulator.apiserver.errors import StatusError
 from pytest_hami.simulator.apiserver.events import from_events_v1, to_events_v1
@@ -102,6 +102,8 @@ class ApiServer:
             return respond(document)
         target = parse_target(path, self.registry)
         if target is None:
+            if path.startswith("/api/v1/namespaces/") and path.endswith("/bindings") and request.method == "POST":
+                return await self.subresources.bind_by_name(request, path.split("/")[4])
             if path.startswith(("/apis/authorization.k8s.io/v1/", "/apis/authentication.k8s.io/v1/")):
                 return await self.subresources.review(request, path)
             raise StatusError(404, "the server could not find the requested resource")
@@ -160,6 +162,8 @@ class ApiServer:
             return respond(
                 discovery.table(target.kind, [found], {"resourceVersion": str(self.store.version)}, self._clock())
             )
+        if "as=PartialObjectMetadata" in request.headers.get("Accept", ""):
+            return respond(_metadata_alone(found))
         if target.kind.group == "events.k8s.io":
             return respond(to_events_v1(found))
         entry = self.store.table(target.kind.storage).by_key[(target.namespace, target.name)]
@@ -173,10 +177,7 @@ class ApiServer:
             objects = [entry.object for entry in found]
             return respond(discovery.table(target.kind, objects, {"resourceVersion": version}, self._clock()))
         if "as=PartialObjectMetadataList" in accept:
-            items = [
-                {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": entry.object["metadata"]}
-                for entry in found
-            ]
+            items = [_metadata_alone(entry.object) for entry in found]
             return respond(
                 {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                  "metadata": {"resourceVersion": version}, "items": items}
@@ -184,12 +185,12 @@ class ApiServer:
         if target.kind.group == "events.k8s.io":
             encoded = [json.dumps(to_events_v1(entry.object)).encode() for entry in found]
         else:
-            encoded = [entry.encoded for entry in found]
+            encoded = [entry.encoded_item if target.kind.built_in else entry.encoded for entry in found]
         metadata: dict[str, Any] = {"resourceVersion": version}
         if request.query.get("continue"):
             encoded, version = self._continues.pop(request.query["continue"], ([], ""))
             if not version:
-                raise StatusError(410, "the provided continue parameter is too old")
+                raise StatusError(400, "continue key is not valid: it was never given, or was used already")
             metadata["resourceVersion"] = version
         limit = int(request.query.get("limit") or 0)
         if limit and len(encoded) > limit:
@@ -203,13 +204,15 @@ class ApiServer:
 
     def _selected(self, request: web.Request, target: Target) -> list[Entry]:
         terms = selectors.parse_labels(request.query.get("labelSelector", ""))
-        fits = selectors.parse_fields(request.query.get("fieldSelector", ""))
+        fits = selectors.parse_fields(request.query.get("fieldSelector", ""), target.kind.plural)
         table = self.store.table(target.kind.storage)
         return [entry for _, entry in table.select(target.namespace, terms) if fits(entry.object)]
 
     def _replace(self, target: Target, body: dict[str, Any], dry: bool) -> dict[str, Any]:
         if target.kind.group == "events.k8s.io":
             body = from_events_v1(body)
+        if (body.get("metadata") or {}).get("name", target.name) != target.name:
+            raise StatusError(400, "the name of the object does not match the name on the URL")
         return self.objects.update(target, self.objects.lookup(target), copy.deepcopy(body), dry)
 
     async def _patch(self, request: web.Request, target: Target) -> tuple[dict[str, Any], bool]:
@@ -242,25 +245,25 @@ class ApiServer:
 
         manager = request.query.get("fieldManager", "")
         if not manager:
-            raise StatusError(400, "fieldManager is required for apply patch")
+            text = "fieldManager: Required value: is required for apply patch"
+            raise StatusError(422, f'PatchOptions.meta.k8s.io "" is invalid: {text}')
         try:
             body = yaml.safe_load(raw)
         except yaml.YAMLError as error:
             raise StatusError(400, f"error decoding YAML: {error}") from None
         if not isinstance(body, dict):
             raise StatusError(400, "an apply patch must be an object")
-        fields = {"manager": manager, "operation": "Apply", "apiVersion": target.kind.api_version,
-                  "time": stamp(self._clock()), "fieldsType": "FieldsV1", "fieldsV1": {}}  # fmt: skip
+        entry = {"manager": manager, "operation": "Apply", "apiVersion": target.kind.api_version,
+                  "time": stamp(self._clock()), "fieldsType": "FieldsV1"}  # fmt: skip
         old = self.store.get(target.kind.storage, target.namespace, target.name)
         if old is None:
             body.setdefault("metadata", {})["name"] = target.name
             created = await self.objects.create(target, body, dry_run(request))
-            created = {**created, "metadata": {**created["metadata"], "managedFields": [fields]}}
-            return created, True
-        new = patches.strategic(old, body)
-        others = [entry for entry in old["metadata"].get("managedFields") or [] if entry["manager"] != manager]
-        new["metadata"] = {**new["metadata"], "managedFields": [*others, fields],
-                           "resourceVersion": old["metadata"]["resourceVersion"]}  # fmt: skip
+            owned = {**entry, "fieldsV1": apply.encode(apply.fields(body))}
+            owner = {**created, "metadata": {**created["metadata"], "managedFields": [owned]}}
+            return (owner if dry_run(request) else self.objects.update(target, created, owner)), True
+        new = apply.applied(old, body, entry, request.query.get("force", "").lower() == "true")
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return self.objects.update(target, old, new, dry_run(request)), False
 
     async def _delete_collection(self, request: web.Request, target: Target) -> web.Response:
@@ -277,6 +280,10 @@ class ApiServer:
         from pytest_hami.simulator.apiserver.watch import serve_watch
 
         return await serve_watch(self.store, request, target)
+
+
+def _metadata_alone(object_: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object_["metadata"]}
 
 
 def respond(body: dict[str, Any], status: int = 200) -> web.Response:

@@ -21,6 +21,7 @@ class Entry:
 
     object: dict[str, Any]
     _encoded: bytes | None = None
+    _item: bytes | None = None
 
     @property
     def encoded(self) -> bytes:
@@ -28,6 +29,14 @@ class Entry:
         if self._encoded is None:
             self._encoded = json.dumps(self.object, separators=(",", ":")).encode()
         return self._encoded
+
+    @property
+    def encoded_item(self) -> bytes:
+        """The object as JSON bytes without kind and version, as lists of built-in kinds hold it."""
+        if self._item is None:
+            rest = {key: value for key, value in self.object.items() if key not in {"kind", "apiVersion"}}
+            self._item = json.dumps(rest, separators=(",", ":")).encode()
+        return self._item
 
 
 @dataclass(frozen=True)

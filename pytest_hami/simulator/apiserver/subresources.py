@@ -34,7 +34,7 @@ class Subresources:
         """Answer a subresource. Raises StatusError, 501 for one that is not simulated."""
         key = f"{target.kind.plural}/{target.subresource}"
         if key == "pods/binding" and request.method == "POST":
-            return await self._bind(request, target)
+            return await self._bind(await _read(request), target)
         if key == "pods/eviction" and request.method == "POST":
             pod = Target(target.kind, target.namespace, target.name, "")
             self._server.objects.delete(pod, (await _read(request)).get("deleteOptions") or {})
@@ -52,12 +52,23 @@ class Subresources:
             raise StatusError(503, f'no endpoints available for service "{target.name}"', reason="ServiceUnavailable")
         raise StatusError(501, f"the simulator does not implement {key}")
 
-    async def _bind(self, request: web.Request, target: Target) -> web.Response:
+    async def bind_by_name(self, request: web.Request, namespace: str) -> web.Response:
+        """Answer a Binding that is created in its own collection, where its name is that of the pod."""
         body = await _read(request)
+        pods = self._server.registry.find("", "v1", "pods")
+        assert pods is not None
+        name = str((body.get("metadata") or {}).get("name", ""))
+        return await self._bind(body, Target(pods, namespace, name, "binding"))
+
+    async def _bind(self, body: dict[str, Any], target: Target) -> web.Response:
         pod = self._server.objects.lookup(Target(target.kind, target.namespace, target.name, ""))
         node = (body.get("target") or {}).get("name")
         if not node:
             raise StatusError(422, f'Binding "{target.name}" is invalid: target.name: Required value')
+        uid = (body.get("metadata") or {}).get("uid")
+        if uid and uid != pod["metadata"]["uid"]:
+            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {pod['metadata']['uid']}"
+            raise StatusError(409, f'Operation cannot be fulfilled on pods/binding "{target.name}": {text}')
         if pod["metadata"].get("deletionTimestamp"):
             raise StatusError(
                 409, f'Operation cannot be fulfilled on pods/binding "{target.name}": pod is being deleted'
@@ -151,9 +162,10 @@ class Subresources:
             raise StatusError(501, f"the simulator does not implement {path}")
         raw = await request.read()
         try:
-            body = json.loads(raw)
-        except ValueError:
-            raise StatusError(415, "the simulator speaks JSON, not protobuf") from None
+            # kubectl asks in protobuf, and whatever it asks is allowed.
+            body = {} if request.content_type == "application/vnd.kubernetes.protobuf" else json.loads(raw)
+        except ValueError as error:
+            raise StatusError(400, f"the body is not usable JSON: {str(error)[:200]}") from None
         group = path.split("/")[2]
         answer = {**body, "kind": kind, "apiVersion": f"{group}/v1"}
         answer["status"] = (

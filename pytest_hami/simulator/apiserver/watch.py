@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -25,6 +26,7 @@ async def serve_watch(store: Store, request: web.Request, target: Target) -> web
     view = _View(request, target)
     queue: asyncio.Queue[Change | None] = asyncio.Queue()
     since = query.get("resourceVersion", "")
+    _require_match(query)
     initial = query.get("sendInitialEvents", "").lower() == "true" or since in {"", "0"}
     if not initial and not since.isdigit():
         raise StatusError(400, f"invalid resourceVersion {since!r}")
@@ -69,6 +71,15 @@ async def serve_watch(store: Store, request: web.Request, target: Target) -> web
     return response
 
 
+def _require_match(query: Mapping[str, str]) -> None:
+    """Kubernetes 1.36, apimachinery, pkg/apis/meta/internalversion/validation (ValidateListOptions)."""
+    streamed, match = "sendInitialEvents" in query, query.get("resourceVersionMatch", "")
+    if streamed and match != "NotOlderThan":
+        raise StatusError(422, "resourceVersionMatch: Forbidden: sendInitialEvents requires NotOlderThan")
+    if match and not streamed:
+        raise StatusError(422, "resourceVersionMatch: Forbidden: it is for watches with sendInitialEvents only")
+
+
 def _replay(table: Table, view: _View, since: int) -> list[bytes]:
     if since < table.forgotten:
         status = StatusError(410, f"too old resource version: {since} ({table.forgotten})").to_dict()
@@ -91,7 +102,7 @@ class _View:
         self._target = target
         self._terms = selectors.parse_labels(request.query.get("labelSelector", ""))
         self._fields = request.query.get("fieldSelector", "")
-        self._fits = selectors.parse_fields(self._fields)
+        self._fits = selectors.parse_fields(self._fields, target.kind.plural)
         self._table = "as=Table" in request.headers.get("Accept", "")
         self._plain = not (
             self._terms or self._fields or target.name or self._table or target.kind.group == "events.k8s.io"
