@@ -172,6 +172,7 @@ class Traits:
     ``event_limit_by_type``: of a pod's events 25 normal ones and 25 warnings are told before some are dropped (else 25 in
     all).
     ``lock_contention_suffix``: the text of a held lock ends with ``: node lock contention``.
+    ``mig_asked_beyond_cards``: a node with a MIG card is asked for more cards than it has, because they can be parts.
     ``mig_reason``: a MIG card without room has a reason of its own.
 
     Metrics
@@ -235,6 +236,7 @@ class Traits:
     legacy_lock_released: bool
     lock_contention_suffix: bool
     event_limit_by_type: bool
+    mig_asked_beyond_cards: bool
     mig_reason: bool
     container_index_always_zero: bool
     overview_at_register: bool

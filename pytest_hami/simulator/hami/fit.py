@@ -148,7 +148,8 @@ class _Fit:
             card.score = rules.card_score(card, self._request, ask.weights)
         go_sort(cards, key=lambda card: rules.card_key(card, ask.policy, ask.numa_bind))
         matching = [card for card in cards if rules.matches_vendor(card)]
-        if not rules.enough_cards(rules.countable(cards, matching), self._request.count):
+        enough = rules.enough_cards(rules.countable(cards, matching), self._request.count)
+        if not enough and not rules.may_give_parts(matching, ask.annotations.get(MODE)):
             return Refusal(Reason.NODE_INSUFFICIENT)
         for card in reversed(matching):
             if self._has_its_group(card):

@@ -8,6 +8,8 @@ from pytest_hami.contract.quantities import ContainerRequest, to_int32
 from pytest_hami.simulator.hami.rules.base import ReleaseRules, tokens
 from pytest_hami.simulator.hami.state import WORD, Card
 
+MIG = "mig"
+
 
 class CardRules(ReleaseRules):
     """What decides about one card of a node; a method that answers False gives the card's reason."""
@@ -29,6 +31,11 @@ class CardRules(ReleaseRules):
     def enough_cards(self, cards: int, asked: int) -> bool:
         """Whether the node has as many cards as one container asks."""
         return asked <= cards
+
+    def may_give_parts(self, cards: Sequence[Card], mode: str | None) -> bool:
+        """Whether some card may be divided, so that the number of cards says nothing; ``mode`` is what the pod wants."""
+        wanted = mode is None or MIG in mode
+        return self.traits.mig_asked_beyond_cards and wanted and any(card.device.mode == MIG for card in cards)
 
     def charged(self, cards: Sequence[Card], uuid: str) -> Sequence[Card]:
         """Return the entries of a node that carry the use of a chosen card, for a UUID that is registered twice."""
@@ -119,7 +126,7 @@ class CardRules(ReleaseRules):
 
     def placeable(self, mode: str) -> bool:
         """Whether the mode places a share: the model has no MIG profiles, so a mig card never does."""
-        return mode != "mig"
+        return mode != MIG
 
     def quota_fits(self, used: int, asked: int, limit: int) -> bool:
         """Whether a quota with this use admits that much more."""
