@@ -13,6 +13,7 @@ from pytest_hami.simulator.hami import lock
 from pytest_hami.simulator.hami.scheduler import FilterResult, PodEvent
 
 _LABEL_LIMIT = 63
+TIME = "hami.io/vgpu-time"
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,24 @@ class Attempt:
 
 def may_bind(world: World, pod: Mapping[str, Any]) -> list[str]:
     """Return the nodes that kube-scheduler alone would accept, without any extender."""
-    return [name for name, node in world.nodes.items() if not predicates.first_refusal(pod, node, {}, ())]
+    used = world.used()
+    return [
+        name for name, node in world.nodes.items() if not predicates.first_refusal(pod, node, used.get(name, {}), ())
+    ]
 
 
-def attempt(world: World, key: PodKey, recorded: str | None, *, loses_race: bool = False) -> Attempt:
-    """Try to place a pod of HAMi's scheduler; among what chance decides ``recorded`` is followed.
+def attempt(
+    world: World, key: PodKey, recorded: str | None, *, loses_race: bool = False, same_second: bool = False
+) -> Attempt:
+    """Try to place a pod; among what chance decides ``recorded`` is followed.
 
-    ``loses_race``: HAMi's bind does not know the pod yet, because its cache is late.
+    ``loses_race``: HAMi's bind does not know the pod yet, because its cache is late. ``same_second``: HAMi writes the same
+    time as in its last attempt; where it chooses the same cards, the pod does not change and nobody is told of it.
     """
     pod = world.pods[key]
+    if pod["spec"]["schedulerName"] != world.config.scheduler_name:
+        # The other scheduler's pod, which HAMi is not asked about.
+        return _bind_alone(world, key, may_bind(world, pod), {}, recorded)
     refused = {
         name: predicates.first_refusal(pod, node, {}, world.managed) for name, node in sorted(world.nodes.items())
     }
@@ -52,7 +62,7 @@ def attempt(world: World, key: PodKey, recorded: str | None, *, loses_race: bool
         return _refuse(world, key, "SchedulerError", answer.error, answer.events)
     if answer.node_names is None:
         return _refuse(world, key, "Unschedulable", _message(refused, answer.failed), answer.events, answer.failed)
-    return _place(world, key, answer, recorded, loses_race)
+    return _place(world, key, answer, recorded, loses_race, same_second)
 
 
 def _bind_alone(
@@ -64,7 +74,9 @@ def _bind_alone(
     return Attempt()
 
 
-def _place(world: World, key: PodKey, answer: FilterResult, recorded: str | None, loses_race: bool) -> Attempt:
+def _place(
+    world: World, key: PodKey, answer: FilterResult, recorded: str | None, loses_race: bool, same_second: bool
+) -> Attempt:
     pod = world.pods[key]
     uid = pod["metadata"]["uid"]
     if answer.patch is None:
@@ -76,7 +88,7 @@ def _place(world: World, key: PodKey, answer: FilterResult, recorded: str | None
             world.hami.rollback(uid)
             text = f'Pod "{key[1]}" is invalid: metadata.labels: Invalid value: "{node}": must be no more than 63 bytes'
             return _refuse(world, key, "SchedulerError", text, (PodEvent("Warning", "FilteringFailed", text),))
-        world.patch_pod(key, answer.patch)
+        world.patch_pod(key, answer.patch, seen=not (same_second and _repeats(pod, answer.patch)))
     if loses_race:
         world.hami.unknown(uid)
         return _refuse(world, key, "SchedulerError", f'pod "{key[1]}" not found', answer.events)
@@ -88,6 +100,12 @@ def _place(world: World, key: PodKey, answer: FilterResult, recorded: str | None
     world.patch_pod(key, {"spec": {"nodeName": node}})
     bound = PodEvent("Normal", "BindingSucceed", bind_succeeded(node, *key))
     return Attempt((*answer.events, bound))
+
+
+def _repeats(pod: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+    """Whether a patch writes nothing but the time anew."""
+    notes = pod["metadata"].get("annotations") or {}
+    return all(notes.get(name) == text for name, text in patch["metadata"]["annotations"].items() if name != TIME)
 
 
 def _take_lock(world: World, key: PodKey, node: str) -> str:

@@ -121,9 +121,9 @@ class Play:
         self._told[key] = recorded
         self._same_condition("", made, observed)
 
-    def try_again(self, key: PodKey, state: Mapping[str, Any]) -> None:
+    def try_again(self, key: PodKey, state: Mapping[str, Any], *, same_second: bool = False) -> None:
         """Try a waiting pod; what it was told must be among what the record has of it."""
-        made = self._attempt(key, state)
+        made = self._attempt(key, state, same_second)
         news = seen_as.made_events(made.events)
         self._made[key] = self._made.get(key, set()) | news
         known = self._told.get(key, set()) | seen_as.recorded_events(state["events"])
@@ -144,9 +144,10 @@ class Play:
         if key in self._last:
             self._same_condition(f"{name} ", self._last[key], state)
 
-    def _attempt(self, key: PodKey, state: Mapping[str, Any]) -> Attempt:
+    def _attempt(self, key: PodKey, state: Mapping[str, Any], same_second: bool = False) -> Attempt:
         self.placements += 1
-        made = attempt(self.world, key, _choice(state), loses_race=self._lost_race(key, state))
+        late = self._lost_race(key, state)
+        made = attempt(self.world, key, _choice(state), loses_race=late, same_second=same_second)
         self._last[key] = made
         return made
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_hami.fidelity.attempt import TIME
 from pytest_hami.fidelity.play import Play
 from pytest_hami.fidelity.world import PodKey
 
@@ -94,17 +95,14 @@ def _courses(play: Play, step: Step, done: int, left: Mapping[PodKey, int], budg
     for key, tries in left.items():
         if tries == 0 or key not in play.world.pods or play.world.node_of(key) or not budget.spend():
             continue
-        again = play.fork()
-        again.try_again(key, step.waiting[key])
-        if len(again.disagreements) > found:
-            continue
         rest = {**left, key: tries - 1}
-        if again.world.node_of(key) and key in step.served:
-            yield from _courses(_served(again, key), step, done, rest, budget)
-        else:
+        # Where the pod holds cards from its last attempt, it matters whether the second is still the same.
+        reserved = TIME in (play.world.pods[key]["metadata"].get("annotations") or {})
+        for same_second in (False, True) if reserved else (False,):
+            again = play.fork()
+            again.try_again(key, step.waiting[key], same_second=same_second)
+            if len(again.disagreements) > found:
+                continue
+            if again.world.node_of(key) and key in step.served:
+                again.world.complete_bind(key)
             yield from _courses(again, step, done, rest, budget)
-
-
-def _served(play: Play, key: PodKey) -> Play:
-    play.world.complete_bind(key)
-    return play

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,6 +11,7 @@ from pytest_hami.contract import allocation
 from pytest_hami.contract.quantities import DeviceConfig
 from pytest_hami.contract.releases import Release
 from pytest_hami.fidelity import objects
+from pytest_hami.simulator import predicates
 from pytest_hami.simulator.apiserver.defaults import default
 from pytest_hami.simulator.apiserver.patches import merge
 from pytest_hami.simulator.hami import lock
@@ -120,7 +122,7 @@ class World:
     def submitted(self, pod: Mapping[str, Any]) -> dict[str, Any]:
         """Return a pod as the API server would store it without HAMi, under a new UID."""
         self._created += 1
-        stored: dict[str, Any] = merge(pod, {"metadata": {"uid": f"uid-{self._created}"}})
+        stored: dict[str, Any] = merge(copy.deepcopy(pod), {"metadata": {"uid": f"uid-{self._created}"}})
         default("Pod", stored)
         return stored
 
@@ -131,10 +133,11 @@ class World:
         self.hami.pod_event("ADDED", pod)
         return key
 
-    def patch_pod(self, key: PodKey, patch: Mapping[str, Any]) -> None:
-        """Change a pod by a merge patch."""
+    def patch_pod(self, key: PodKey, patch: Mapping[str, Any], *, seen: bool = True) -> None:
+        """Change a pod by a merge patch; ``seen`` is whether HAMi is told."""
         self.pods[key] = merge(self.pods[key], patch)
-        self.hami.pod_event("MODIFIED", self.pods[key])
+        if seen:
+            self.hami.pod_event("MODIFIED", self.pods[key])
 
     def delete(self, key: PodKey, grace: bool = False) -> None:
         """Remove a pod, or only mark it as terminating."""
@@ -147,6 +150,17 @@ class World:
         """Return the node that a pod is bound to."""
         node = self.pods[key]["spec"].get("nodeName")
         return str(node) if node else None
+
+    def used(self) -> dict[str, dict[str, int]]:
+        """Return what the pods on each node ask of it, as kube-scheduler counts."""
+        used: dict[str, dict[str, int]] = {}
+        for key, pod in self.pods.items():
+            node = self.node_of(key)
+            if node and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+                taken = used.setdefault(node, {})
+                for name, asked in predicates.requests(pod).items():
+                    taken[name] = taken.get(name, 0) + asked
+        return used
 
     def complete_bind(self, key: PodKey) -> None:
         """Do what the node agent does: serve every container, report success, open the lock."""
