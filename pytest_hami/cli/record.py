@@ -26,10 +26,15 @@ def add(commands: Any) -> None:
         "--hami-assets", metavar="DIR",
         help="directory of etcd, kube-apiserver and kube-scheduler to record with [env HAMI_ASSETS or KUBEBUILDER_ASSETS]",
     )  # fmt: skip
+    source = record.add_mutually_exclusive_group(required=True)
+    source.add_argument("--scenarios", metavar="FILE", type=Path, help="scenarios to play; observations are ignored")
+    source.add_argument("--random", metavar="N", type=int, help="make N scenarios up")
     record.add_argument(
-        "--scenarios", metavar="FILE", type=Path, required=True, help="scenarios to play; observations are ignored"
+        "--seed", metavar="S", type=int, default=0, help="with --random: seed of the first (default: 0)"
     )
-    record.add_argument("--compare", action="store_true", help="hold the observations against the file's")
+    record.add_argument(
+        "--compare", action="store_true", help="with --scenarios: hold the observations against the file's"
+    )
     record.add_argument("-o", "--output", metavar="OUT.jsonl", type=Path, help="where to write the records")
     record.set_defaults(run=_run)
 
@@ -46,6 +51,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.output is None and not arguments.compare:
         return usage("record: expected -o OUT.jsonl, or --compare")
+    if arguments.compare and arguments.scenarios is None:
+        return usage("record: --compare needs --scenarios FILE")
     try:
         programs = _programs(arguments)
         scenarios = _scenarios(arguments)
@@ -85,9 +92,17 @@ def _programs(arguments: argparse.Namespace) -> dict[str, Path]:
 
 
 def _scenarios(arguments: argparse.Namespace) -> list[Mapping[str, Any]]:
-    from pytest_hami.fidelity import records
+    from random import Random
 
-    return [one.data for one in records.read_inputs(arguments.scenarios)]
+    from pytest_hami.fidelity import records
+    from pytest_hami.record.generate import scenario
+
+    if arguments.scenarios is not None:
+        return [one.data for one in records.read_inputs(arguments.scenarios)]
+    if arguments.random < 1:
+        raise ValueError(f"--random: expected a number above 0, got {arguments.random}")
+    seeds = range(arguments.seed, arguments.seed + arguments.random)
+    return [{**scenario(Random(number), f"r{number:05}"), "seed": number} for number in seeds]
 
 
 def _record(recorder: Recorder, scenarios: Iterable[Mapping[str, Any]], output: Path | None, compares: bool) -> int:

@@ -76,9 +76,9 @@ class Recorder:
             observed = session.play()
         finally:
             session.clear()
-        if session.leaves_traces:
-            # HAMi keeps the namespaces in which it has counted.
-            self._cluster.restart("hami-scheduler")
+            if session.leaves_traces:
+                # HAMi keeps the namespaces in which it has counted.
+                self._cluster.restart("hami-scheduler")
         settings = {key: scenario[key] for key in SETTINGS if scenario.get(key)}
         head = {key: scenario[key] for key in INPUTS if key in scenario}
         if RESOURCE_NAMES & settings.get("device_config", {}).keys():

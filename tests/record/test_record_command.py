@@ -64,6 +64,12 @@ def test_scenarios_in_evidence_out(tmp_path: Path, binary: Path, capsys: pytest.
     assert "one: step 1 create events" in capsys.readouterr().out
 
 
+def test_a_seed_makes_scenarios_up(tmp_path: Path, binary: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    assert main(["record", f"--hami-scheduler={binary}", "--random=2", "--seed=5", "-o", str(output)]) == 0
+    assert [(one.id, one.data["seed"]) for one in records.read(output)] == [("r00005", 5), ("r00006", 6)]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -100,6 +106,8 @@ def test_a_bad_observation_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         (["--scenarios=missing", "-o", "o"], "expected --hami-scheduler PATH or HAMI_SCHEDULER"),
         (["--hami-scheduler=missing", "--scenarios=missing", "-o", "o"], "--hami-scheduler: no such file"),
         (["--hami-scheduler={}", "--scenarios=missing", "-o", "o"], "missing: No such file"),
+        (["--hami-scheduler={}", "--random=0", "-o", "o"], "--random: expected a number above 0, got 0"),
+        (["--hami-scheduler={}", "--random=1", "--compare"], "--compare needs --scenarios FILE"),
         (["--hami-scheduler={}", "--scenarios=missing"], "expected -o OUT.jsonl, or --compare"),
     ],
 )
