@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apiserver, checks, deviceplugin, plugin
+from benchmarks import apiserver, checks, deviceplugin, plugin, stack
 
-ALL = {"checks": checks.main, "plugin": plugin.main, "apiserver": apiserver.main, "device-plugin": deviceplugin.main}
+ALL = {
+    "checks": checks.main, "plugin": plugin.main, "apiserver": apiserver.main, "stack": stack.main,
+    "device-plugin": deviceplugin.main,
+}  # fmt: skip
 
 
 def main(names: list[str]) -> int:

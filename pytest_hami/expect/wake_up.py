@@ -36,7 +36,7 @@ def await_wake_up(hami: Hami, pods: Sequence[Pod]) -> None:
         return
     begun = time.monotonic()
     names = " and ".join(pod.name for pod in pods)
-    hami.ledger.require_accounting(f"before {names} are tried again", unless=lambda: bool(awake()))
+    hami.ledger.require_accounting(f"before another attempt for {names}", unless=lambda: bool(awake()))
     for _ in range(ATTEMPTS):
         if awake():
             break
