@@ -85,7 +85,7 @@ def test_every_outcome_has_its_word(pytester: pytest.Pytester) -> None:
     assert (
         "unsupported: nothing executes CUDA here: there is no GPU; remedy: run it on a cluster with real GPUs" in text
     )
-    assert "skipped: no HAMi monitor in this cluster; remedy: use a provider that runs vGPUmonitor" in text
+    assert "skipped: no HAMi monitor in this cluster; remedy: name a vGPUmonitor binary with --hami-monitor" in text
     cases = {case["id"]: case for case in report["checks"][0]["cases"]}
     assert cases["fail"]["failure"]["difference"] == "memory: expected 1025, seen 1024"
     assert "the words of the assertion" in cases["assert"]["failure"]["seen"]
