@@ -82,7 +82,9 @@ def test_the_unmutated_cluster_shows_every_finding(tmp_path: Path) -> None:
 def test_every_check_has_a_mutant() -> None:
     command = [sys.executable, "-m", "pytest", "conformance", "-m", "mock or contract", "-q", "--hami-list"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith(("mock-", "finding-"))}
+    listed = {
+        line.split()[0] for line in done.stdout.splitlines() if line.startswith(("mock-", "finding-", "contract-"))
+    }
     assert len([id_ for id_ in listed if id_.startswith("mock-")]) == 33
     assert {mutant.caught_by for mutant in MUTANTS.values() if mutant.outcome != "passed"} == listed
 

@@ -401,4 +401,11 @@ class CoreFraction(Rules):
         return card.cores / 100
 
 
+@_defect("unhealthy-cards-used", "A card that its node calls unhealthy is used.", FIT,
+         "contract-unhealthy-card", "CardNotHealth")  # fmt: skip
+class UsesUnhealthyCards(Rules):
+    def healthy(self, card: Card) -> bool:
+        return True
+
+
 ALL = tuple(value for value in list(vars().values()) if isinstance(value, Mutant))
