@@ -342,7 +342,25 @@ class Hami:
         self._restore.append(node.name)
         self._scaled[node.name] = float(config.get("devicememoryscaling", 1.0))
         self.cluster.configure_node(node.name, config)
+        self._follow_registration(node)
         self.require_shares(node)
+
+    def _follow_registration(self, node: LeasedNode) -> None:
+        """Let the journal, whose watch may be behind, come up with the register annotation that the API server has."""
+        from pytest_hami.kube.wait import WaitTimeout, wait_until
+
+        def registers(found: Mapping[str, Any] | None) -> str | None:
+            return observe.annotations(found or {}).get(observe.REGISTER)
+
+        stored = registers(self.client.get("Node", node.name))
+        # What it registers is for the check to judge.
+        with suppress(WaitTimeout):
+            wait_until(
+                self.journal,
+                lambda: registers(self.journal.find("Node", None, node.name)) == stored,
+                timeout=self.timing.settle,
+                missing=lambda: f"the register annotation of node {node.name}",
+            )
 
     def require_shares(self, node: LeasedNode) -> None:
         """Assert that a node advertises, in capacity and allocatable, the sum of its cards' shares. Raises ClaimFailed."""
