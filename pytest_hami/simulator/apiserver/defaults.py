@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9]
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _NATIVE = {"cpu", "memory", "ephemeral-storage"}
+JSON_NAMES = {bool: "bool", int: "number", float: "number", list: "array"}
 ANNOTATION_LIMIT = 256 << 10
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
@@ -24,6 +26,10 @@ def default(kind: str, object_: dict[str, Any]) -> None:
         object_.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         object_.setdefault("status", {}).setdefault("phase", "Active")
         object_["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = object_["metadata"]["name"]
+    elif kind == "Secret":
+        object_.setdefault("type", "Opaque")
+        for key, text in (object_.pop("stringData", None) or {}).items():
+            object_.setdefault("data", {})[key] = base64.b64encode(str(text).encode()).decode()
     elif kind == "Service":
         spec = object_.setdefault("spec", {})
         spec.setdefault("type", "ClusterIP")
@@ -79,6 +85,13 @@ def _qos(spec: dict[str, Any]) -> str:
 def validate_metadata(kind: str, object_: dict[str, Any]) -> None:
     """Raise StatusError 422 for names, labels and annotations that Kubernetes refuses."""
     metadata = object_["metadata"]
+    for field in ("labels", "annotations"):
+        for value in (metadata.get(field) or {}).values():
+            if not isinstance(value, str):
+                seen = JSON_NAMES.get(type(value), "object")
+                text = f"json: cannot unmarshal {seen} into Go struct field ObjectMeta.metadata.{field} of type string"
+                version = object_.get("apiVersion", "v1").rsplit("/", 1)[-1]
+                raise StatusError(400, f'{kind} in version "{version}" cannot be handled as a {kind}: {text}')
     name = metadata.get("name", "")
     causes = []
     if not _NAME.fullmatch(name) or len(name) > 253:
@@ -96,9 +109,6 @@ def validate_metadata(kind: str, object_: dict[str, Any]) -> None:
             if not _KEY.fullmatch(str(key).lower() if field == "annotations" else str(key)):
                 text = "name part must consist of alphanumeric characters, '-', '_' or '.'"
                 causes.append((f"metadata.{field}", f'Invalid value: "{key}": {text}'))
-    for key, value in notes.items():
-        if not isinstance(value, str):
-            raise StatusError(400, f"annotation {key}: expected text, seen {type(value).__name__}")
     if sum(len(key) + len(value.encode("utf-8", "replace")) for key, value in notes.items()) > ANNOTATION_LIMIT:
         causes.append(("metadata.annotations", f"Too long: may not be more than {ANNOTATION_LIMIT} bytes"))
     if causes:

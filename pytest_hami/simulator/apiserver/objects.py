@@ -12,12 +12,15 @@ from typing import Any
 
 from pytest_hami.simulator.apiserver import defaults, discovery
 from pytest_hami.simulator.apiserver.admission import Admission
-from pytest_hami.simulator.apiserver.errors import StatusError, conflict, not_found
+from pytest_hami.simulator.apiserver.errors import StatusError, conflict, invalid, not_found
 from pytest_hami.simulator.apiserver.events import from_events_v1, to_events_v1
 from pytest_hami.simulator.apiserver.kinds import Kind, Registry
 from pytest_hami.simulator.apiserver.store import Store
 from pytest_hami.simulator.apiserver.target import Target
 
+BUILT_IN_PRIORITIES = ("system-node-critical", "system-cluster-critical")
+# These may not be deleted (plugin/pkg/admission/namespace/lifecycle, 1.36).
+KEPT_NAMESPACES = ("default", "kube-system", "kube-public")
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -76,6 +79,7 @@ class Objects:
             defaults.validate_metadata(kind.kind, object_)
             defaults.validate_pod(object_)
             self._require_runtime_class(object_)
+            self._require_priority_class(object_)
             self._admission.require_quota(object_)
         if self._store.get(kind.storage, target.namespace, name) is not None:
             raise StatusError(409, f'{kind.plural} "{name}" already exists', reason="AlreadyExists")
@@ -94,11 +98,13 @@ class Objects:
         metadata = {key: value for key, value in (given or {}).items() if value not in (None, {}, [])}
         if not metadata.get("name"):
             if not metadata.get("generateName"):
-                raise StatusError(422, f'{kind.kind} "" is invalid: metadata.name: Required value: name is required')
+                raise invalid(kind.kind, "", ("metadata.name", "Required value: name or generateName is required"))
             metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
         if kind.namespaced:
             if metadata.get("namespace", namespace) != namespace:
-                raise StatusError(400, "the namespace of the object does not match the namespace on the request")
+                raise StatusError(
+                    400, "the namespace of the provided object does not match the namespace sent on the request"
+                )
             metadata["namespace"] = namespace
         else:
             metadata.pop("namespace", None)
@@ -127,6 +133,13 @@ class Objects:
         name = pod["spec"].get("runtimeClassName")
         if name and self._store.get("node.k8s.io/runtimeclasses", "", name) is None:
             text = f'pod rejected: RuntimeClass "{name}" not found'
+            raise StatusError(403, f'pods "{pod["metadata"]["name"]}" is forbidden: {text}')
+
+    def _require_priority_class(self, pod: dict[str, Any]) -> None:
+        name = pod["spec"].get("priorityClassName")
+        known = self._store.get("scheduling.k8s.io/priorityclasses", "", name or "")
+        if name and known is None and name not in BUILT_IN_PRIORITIES:
+            text = f"no PriorityClass with name {name} was found"
             raise StatusError(403, f'pods "{pod["metadata"]["name"]}" is forbidden: {text}')
 
     def update(self, target: Target, old: dict[str, Any], new: dict[str, Any], dry: bool = False) -> dict[str, Any]:
@@ -186,6 +199,9 @@ class Objects:
         if (query or {}).get("dryRun") or options.get("dryRun"):
             return old
         if kind.plural == "namespaces":
+            if target.name in KEPT_NAMESPACES:
+                text = f'namespaces "{target.name}" is forbidden: this namespace may not be deleted'
+                raise StatusError(403, text)
             return self._delete_namespace(old)
         grace = options.get("gracePeriodSeconds", (query or {}).get("gracePeriodSeconds"))
         if grace is None:

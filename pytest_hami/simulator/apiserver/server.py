@@ -14,7 +14,7 @@ from aiohttp import web
 
 from pytest_hami.simulator.apiserver import apply, discovery, patches, selectors, subresources
 from pytest_hami.simulator.apiserver.admission import Admission
-from pytest_hami.simulator.apiserver.errors import StatusError
+from pytest_hami.simulator.apiserver.errors import StatusError, invalid
 from pytest_hami.simulator.apiserver.events import from_events_v1, to_events_v1
 from pytest_hami.simulator.apiserver.kinds import Registry
 from pytest_hami.simulator.apiserver.objects import Objects, now, stamp
@@ -212,7 +212,12 @@ class ApiServer:
         if target.kind.group == "events.k8s.io":
             body = from_events_v1(body)
         if (body.get("metadata") or {}).get("name", target.name) != target.name:
-            raise StatusError(400, "the name of the object does not match the name on the URL")
+            given = body["metadata"]["name"]
+            text = f"the name of the object ({given}) does not match the name on the URL ({target.name})"
+            raise StatusError(400, text)
+        if target.kind.plural == "leases" and not (body.get("metadata") or {}).get("resourceVersion"):
+            text = "Invalid value: 0: must be specified for an update"
+            raise invalid("Lease", target.name, ("metadata.resourceVersion", text))
         return self.objects.update(target, self.objects.lookup(target), copy.deepcopy(body), dry)
 
     async def _patch(self, request: web.Request, target: Target) -> tuple[dict[str, Any], bool]:

@@ -452,3 +452,64 @@ def _(api: Api):
 @row("protobuf beside JSON is no trouble", code=200)
 def _(api: Api):
     return {"code": api.get(api.pods, accept="application/vnd.kubernetes.protobuf;q=0.1, application/json").code}
+
+
+@row(
+    "no name at all",
+    code=422,
+    message='Pod "" is invalid: metadata.name: Required value: name or generateName is required',
+)
+def _(api: Api):
+    seen = api.ask("POST", api.pods, {**pod(), "metadata": {}})
+    return {"code": seen.code, "message": seen.message}
+
+
+@row(
+    "another namespace or name in the body than in the path",
+    namespace=[400, "the namespace of the provided object does not match the namespace sent on the request"],
+    name=[400, "the name of the object (other) does not match the name on the URL (c)"],
+)
+def _(api: Api):
+    made = api.ask("POST", api.pods, {**pod(), "metadata": {"name": "p", "namespace": "other"}})
+    api.make(api.maps, config_map("c"))
+    put = api.ask("PUT", f"{api.maps}/c", config_map("other"))
+    return {"namespace": [made.code, made.message], "name": [put.code, put.message]}
+
+
+@row("a label or annotation that is no text", labels=[400, True], annotations=[400, True])
+def _(api: Api):
+    def seen(field: str, value: object) -> list[object]:
+        answer = api.ask("POST", api.pods, {**pod(), "metadata": {"name": "p", field: {"a": value}}})
+        return [answer.code, f"Go struct field ObjectMeta.metadata.{field} of type string" in answer.message]
+
+    return {"labels": seen("labels", 1), "annotations": seen("annotations", True)}
+
+
+@row("a priority class that is not there", code=403, told=True)
+def _(api: Api):
+    body = pod()
+    body["spec"]["priorityClassName"] = "none"
+    seen = api.ask("POST", api.pods, body)
+    return {"code": seen.code, "told": "no PriorityClass with name none was found" in seen.message}
+
+
+@row("the plain text of a secret is encoded", data={"a": "MQ=="}, plain=None, type="Opaque")
+def _(api: Api):
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "1"}}
+    made = api.make(f"/api/v1/namespaces/{api.ns}/secrets", body)
+    return {"data": made.at("data"), "plain": made.at("stringData"), "type": made.at("type")}
+
+
+@row("a lease is replaced with its version only", code=422, told=True)
+def _(api: Api):
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{api.ns}/leases"
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}, "spec": {}}
+    api.make(path, body)
+    seen = api.ask("PUT", f"{path}/l", body)
+    return {"code": seen.code, "told": "metadata.resourceVersion: Invalid value" in seen.message}
+
+
+@row("the namespace default stays", code=403, told=True)
+def _(api: Api):
+    seen = api.ask("DELETE", "/api/v1/namespaces/default")
+    return {"code": seen.code, "told": "this namespace may not be deleted" in seen.message}
