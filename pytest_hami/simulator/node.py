@@ -51,6 +51,7 @@ class NodeAgent:
         self._answers: dict[tuple[str, str], Answer] = {}
         self._handled: set[str] = set()
         self._ended: set[str] = set()
+        self._phases: dict[str, str] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._kubelet = KubeletServer(self.run, identity)
@@ -159,8 +160,9 @@ class NodeAgent:
         if found is None or found["spec"].get("nodeName") not in self._cards:
             raise NoContainer(f"no pod {namespace}/{pod} on a simulated node")
         names = [c["name"] for c in found["spec"]["containers"]]
-        if container not in names or found["status"].get("phase") != "Running":
-            raise NoContainer(f"container not found ({container!r}): pod {pod} is {found['status'].get('phase')}")
+        phase = self._phases.get(found["metadata"]["uid"], found["status"].get("phase"))
+        if container not in names or phase != "Running":
+            raise NoContainer(f"container not found ({container!r}): pod {pod} is {phase}")
         output = shell.run(argv, self._view(found, container), self._rules)
         if output.ends is not None:
             self._spawn(self._end(found, output.ends))
@@ -204,6 +206,7 @@ class NodeAgent:
         if kind == "DELETED":
             self._handled.discard(uid)
             self._ended.discard(uid)
+            self._phases.pop(uid, None)
             self._release(uid)
             for key in [key for key in self._answers if key[0] == uid]:
                 del self._answers[key]
@@ -302,6 +305,9 @@ class NodeAgent:
             await self._set_status(pod, {"phase": phase, "containerStatuses": statuses, "conditions": conditions})
 
     async def _set_status(self, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        # A kubelet knows what runs before the API server does, and our own copy of the pod is later still.
+        if "phase" in status:
+            self._phases[pod["metadata"]["uid"]] = str(status["phase"])
         await self._api.merge_patch(f"{_path(pod)}/status", {"status": dict(status)})
 
     def _running_status(self, pod: Mapping[str, Any], *, restarts: int) -> dict[str, Any]:
