@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_hami.contract.releases import Release
 from pytest_hami.fidelity import scheduler
-from pytest_hami.fidelity.node import allocate, preferred, register
+from pytest_hami.fidelity.node import allocate, full_chain, lifecycle, preferred, register
 from pytest_hami.fidelity.outcome import Disagreement, Replayed
 from pytest_hami.fidelity.records import Kind, Record
 
@@ -19,6 +19,8 @@ REPLAYS: Mapping[Kind, Replay] = {
     Kind.ALLOCATE: allocate.replay,
     Kind.PREFERRED: preferred.replay,
     Kind.REGISTER: register.replay,
+    Kind.FULL_CHAIN: full_chain.replay,
+    Kind.LIFECYCLE: lifecycle.replay,
 }
 
 

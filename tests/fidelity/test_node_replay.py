@@ -10,7 +10,7 @@ import pytest
 
 from pytest_hami.contract.releases import Release
 from pytest_hami.fidelity import records
-from pytest_hami.fidelity.node import allocate, preferred, register
+from pytest_hami.fidelity.node import allocate, full_chain, lifecycle, preferred, register
 from pytest_hami.simulator.deviceplugin.rules import NodeRules
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "fixtures" / "evidence" / "hami-2.10.0"
@@ -19,6 +19,8 @@ RECORDED = {
     "allocate": (allocate.replay, 86),
     "plugin-preferred": (preferred.replay, 16),
     "plugin-register": (register.replay, 44),
+    "full-chain": (full_chain.replay, 6),
+    "plugin-lifecycle": (lifecycle.replay, 2),
 }
 
 
@@ -63,6 +65,12 @@ DEFECTS: list[tuple[str, str, Any]] = [
     ("allocate", "succeeds", lambda self, rest: True),
     ("allocate", "releases_lock", lambda self, value, namespace, name: "," in value),
     ("plugin-preferred", "accepts_phase", lambda self, phase: False),
+    ("full-chain", "accepts_phase", lambda self, phase: phase == "allocating"),
+    ("full-chain", "env", lambda self, shares, settings: {}),
+    ("full-chain", "succeeds", lambda self, rest: False),
+    ("full-chain", "releases_lock", lambda self, value, namespace, name: False),
+    ("plugin-lifecycle", "scans_after_restart", lambda self: False),
+    ("plugin-lifecycle", "register", without_model),
     ("plugin-register", "register", without_model),
     ("plugin-register", "advertised", lambda self, card, settings: 1),
     ("plugin-register", "cut", lambda self, device, instances: device),

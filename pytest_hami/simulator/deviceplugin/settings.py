@@ -102,7 +102,7 @@ class Settings:
     kubelet: bool = True
     hook_path: str = "/usr/local"
     pair_scores: bool = False
-    xids: Mapping[int, bool] = field(default_factory=dict)
+    xids: Mapping[int, bool] = field(default_factory=lambda: ignored_xids("", ""))
 
     @property
     def cdi(self) -> bool:
