@@ -37,7 +37,7 @@ def pod_annotations(pod: Mapping[str, Any]) -> dict[str, str]:
 
 def node_annotations(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the annotations of a node without its register annotation and with ``<time>`` for times."""
-    notes = node["metadata"]["annotations"]
+    notes = node["metadata"].get("annotations") or {}
     return {key: _TIMES.sub("<time>", text) for key, text in notes.items() if key != "hami.io/node-nvidia-register"}
 
 

@@ -133,10 +133,10 @@ class World:
         self.hami.pod_event("ADDED", pod)
         return key
 
-    def patch_pod(self, key: PodKey, patch: Mapping[str, Any], *, seen: bool = True) -> None:
-        """Change a pod by a merge patch; ``seen`` is whether HAMi is told."""
-        self.pods[key] = merge(self.pods[key], patch)
-        if seen:
+    def patch_pod(self, key: PodKey, patch: Mapping[str, Any], *, seen: bool | None = None) -> None:
+        """Change a pod by a merge patch; ``seen`` is whether HAMi is told, which else depends on whether anything changes."""
+        before, self.pods[key] = self.pods[key], merge(self.pods[key], patch)
+        if self.pods[key] != before if seen is None else seen:
             self.hami.pod_event("MODIFIED", self.pods[key])
 
     def delete(self, key: PodKey, grace: bool = False) -> None:
