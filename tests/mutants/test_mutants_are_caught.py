@@ -62,13 +62,18 @@ def test_the_unmutated_cluster_passes(tmp_path: Path) -> None:
     assert [case["disturbances"] for check in report["checks"] for case in check["cases"] if case["disturbances"]] == []
 
 
-@pytest.mark.parametrize("release", ["2.9.0", "2.8.3"])
+# A cordon is known since 2.10.0, and 2.8.3 does not read again what only says that a card is unhealthy.
+NOT_PROMISED = {"2.9.0": {"finding-s07"}, "2.8.3": {"finding-s07", "contract-unhealthy-card"}}
+
+
+@pytest.mark.parametrize("release", NOT_PROMISED)
 def test_the_unmutated_cluster_passes_as_an_older_release(release: str, tmp_path: Path) -> None:
     report = run_checks(tmp_path / "report", "--hami-release", release, family="mock or contract")
     assert report["verdict"]["outcome"] == "passed", report["verdict"]["sentence"]
-    outcomes = [check["outcome"] for check in report["checks"]]
-    assert set(outcomes) <= {"passed", "deviation", "unsupported"}
-    assert outcomes.count("unsupported") <= 2
+    outcomes = {check["id"]: check["outcome"] for check in report["checks"]}
+    assert set(outcomes.values()) <= {"passed", "deviation", "unsupported"}
+    unsupported = {id_ for id_, outcome in outcomes.items() if outcome == "unsupported"}
+    assert unsupported == NOT_PROMISED[release] | {"mock-29"}
 
 
 def test_the_unmutated_cluster_shows_every_finding(tmp_path: Path) -> None:
