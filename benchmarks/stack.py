@@ -25,6 +25,7 @@ def main() -> None:
         print(f"stack of real parts: not measured, {missing} names none")
         return
     seconds, memory = [], []
+    ours = program(os.getpid())
     for _ in range(RUNS):
         paths = {**assets_in(assets), "hami-scheduler": Path(scheduler).resolve()}
         cluster = LocalCluster("2.10.0", Composition.of_paths(paths))
@@ -33,12 +34,12 @@ def main() -> None:
         try:
             _ = cluster.kubeconfig
             seconds.append(time.perf_counter() - started)
-            memory.append(sum(resident(pid) for pid in stack_of(os.getpid())) / 1024)
+            memory.append(sum(resident(pid) for pid in stack_of(os.getpid()) if program(pid) != ours) / 1024)
         finally:
             cluster.stop()
     print(
         f"stack of real parts: ready in {min(seconds):.2f} s at best, {max(seconds):.2f} s at worst of {RUNS}"
-        f" (target {SECONDS:g} s), {max(memory):.0f} MiB with the simulated parts (target {MEBIBYTES} MiB)",
+        f" (target {SECONDS:g} s), {max(memory):.0f} MiB (target {MEBIBYTES} MiB)",
         flush=True,
     )
 
@@ -56,6 +57,11 @@ def stack_of(parent: int) -> list[int]:
         if mine:
             found.append(int(entry.name))
     return found
+
+
+def program(pid: int) -> str:
+    """Return the path of what a process runs."""
+    return os.readlink(f"/proc/{pid}/exe")
 
 
 def resident(pid: int) -> int:

@@ -49,23 +49,25 @@ class Extender:
 class KubeScheduler(ProcessPart):
     """One kube-scheduler process with one profile and at most one extender."""
 
-    def __init__(self, name: str, program: Path, stack: Stack, kubeconfig: Path, extender: Extender | None) -> None:
+    def __init__(
+        self, name: str, program: Path, stack: Stack, kubeconfig: Path, media_type: str, extender: Extender | None
+    ) -> None:
+        """``media_type`` is what it speaks with the API server."""
         super().__init__(program, stack, ports=1)
         self.name = name
         self.extender = extender
         self._kubeconfig = kubeconfig
+        self._media_type = media_type
 
     def arguments(self) -> Sequence[str]:
         """Write its configuration and return its command line."""
-        json_ = "application/json"
         config: dict[str, Any] = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
-            # The simulated API server speaks no protobuf.
             "clientConnection": {
-                "kubeconfig": str(self._kubeconfig), "qps": 1000, "burst": 2000, "contentType": json_,
-                "acceptContentTypes": json_,
+                "kubeconfig": str(self._kubeconfig), "qps": 1000, "burst": 2000, "contentType": self._media_type,
+                "acceptContentTypes": self._media_type,
             },
             "profiles": [{"schedulerName": self.extender.scheduler_name if self.extender else "default-scheduler"}],
             "extenders": [self.extender.configuration()] if self.extender else [],
@@ -89,9 +91,9 @@ class KubeScheduler(ProcessPart):
 class KubeSchedulers:
     """The part kube-scheduler: both processes as one."""
 
-    def __init__(self, program: Path, stack: Stack, kubeconfig: Path, extender: Extender) -> None:
-        self._ordinary = KubeScheduler("kube-scheduler", program, stack, kubeconfig, None)
-        self._hami = KubeScheduler("kube-scheduler-hami", program, stack, kubeconfig, extender)
+    def __init__(self, program: Path, stack: Stack, kubeconfig: Path, media_type: str, extender: Extender) -> None:
+        self._ordinary = KubeScheduler("kube-scheduler", program, stack, kubeconfig, media_type, None)
+        self._hami = KubeScheduler("kube-scheduler-hami", program, stack, kubeconfig, media_type, extender)
 
     def launch(self) -> None:
         """Start both processes; ``await_ready`` waits for them."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 START_LIMIT = 30.0
 PROBE_LIMIT = 2.0
+# All of them are Go programs that live for a minute and share two cores with a busy test run.
+COLLECT_SELDOM = {"GOGC": "150"}
 
 
 class RealPart(Protocol):
@@ -94,7 +96,7 @@ class ProcessPart(ABC):
     def launch(self) -> None:
         """Start the process; ``await_ready`` waits for it."""
         argv = [str(self.program), *self.arguments()]
-        env = {**self.environment(), **self.stack.workspace.environment}
+        env = {**COLLECT_SELDOM, **self.environment(), **self.stack.workspace.environment}
         log = self.stack.workspace.log(self.name)
         self._process = Process(self.name, argv, log, env, ends_by=self.ends_by, on_end=self.stack.on_end)
 

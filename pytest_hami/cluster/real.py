@@ -17,6 +17,8 @@ from pytest_hami.cluster.kube_scheduler import Extender, KubeSchedulers
 from pytest_hami.cluster.parts import RealPart, Stack
 from pytest_hami.cluster.workspace import Workspace
 
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+
 
 def _library(composition: Composition) -> Path | None:
     """Return the NVML library of the parts that load one. Raises ClusterUnavailable where there is none to be had."""
@@ -103,7 +105,9 @@ class RealParts:
         if self._composition.kube_scheduler is not None:
             known = self.hami_scheduler.extender if self.hami_scheduler else Extender.from_dict(extender())
             path = self._composition.kube_scheduler.path
-            self._kube_schedulers = KubeSchedulers(path, self._stack, self._kubeconfig, known)
+            # The simulated API server speaks no protobuf.
+            media_type = PROTOBUF if self._apiserver is not None else JSON
+            self._kube_schedulers = KubeSchedulers(path, self._stack, self._kubeconfig, media_type, known)
             self._kube_schedulers.launch()
 
     def await_schedulers(self) -> None:

@@ -216,7 +216,9 @@ class NodeAgent:
         if pod["status"].get("phase") in {"Succeeded", "Failed"}:
             self._release(uid)
         if pod["metadata"].get("deletionTimestamp"):
-            if (pod["metadata"].get("annotations") or {}).get(HOLD) != "true" and uid not in self._ended:
+            # Without any grace the API server removes it by itself.
+            asked = pod["metadata"].get("deletionGracePeriodSeconds") != 0 and uid not in self._ended
+            if asked and (pod["metadata"].get("annotations") or {}).get(HOLD) != "true":
                 self._ended.add(uid)
                 self._spawn(self._remove(pod))
         elif uid not in self._handled and pod["status"].get("phase") == "Pending":

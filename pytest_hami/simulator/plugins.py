@@ -75,8 +75,11 @@ class ModelPlugins:
             await self._kubelet.advertise(node, plugin.shares())
 
     async def prefer(self, node: str, available: Sequence[str], required: Sequence[str], size: int) -> tuple[str, ...]:
-        """Return the ids of the cards that the scheduler chose."""
-        found = await self._plugins[node].prefer([Choice(tuple(available), tuple(required), size)])
+        """Return the ids of the cards that the scheduler chose, none where the plugin does not offer that."""
+        plugin = self._plugins[node]
+        if not plugin.settings.prefers:
+            return ()
+        found = await plugin.prefer([Choice(tuple(available), tuple(required), size)])
         return found[0] if found else ()
 
     async def allocate(self, node: str, pod: Mapping[str, Any], ids: Sequence[str]) -> Answer:
@@ -122,12 +125,13 @@ class ApiObjects:
         items: Sequence[Pod] = found["items"]
         return items
 
-    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> None:
-        """Change annotations of a pod."""
+    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> Pod:
+        """Change annotations of a pod and return it."""
         metadata: dict[str, Any] = {"annotations": dict(annotations)}
         if version is not None:
             metadata["resourceVersion"] = version
-        await self._call(self._api.merge_patch(_path(key), {"metadata": metadata}))
+        found: Pod = await self._call(self._api.merge_patch(_path(key), {"metadata": metadata}))
+        return found
 
     @staticmethod
     async def _call(request: Any) -> Any:

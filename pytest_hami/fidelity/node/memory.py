@@ -69,8 +69,8 @@ class Memory:
         self._reach("pods")
         return [] if self.unbound or node != self.node else [self.stored[key] for key in sorted(self.stored)]
 
-    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> None:
-        """Change annotations of a pod."""
+    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> Pod:
+        """Change annotations of a pod and return it."""
         pod = await self.pod(key)
         if version is not None and version != pod["metadata"]["resourceVersion"]:
             raise ObjectError(
@@ -80,6 +80,7 @@ class Memory:
         notes = {**(pod["metadata"].get("annotations") or {}), **annotations}
         if notes != pod["metadata"].get("annotations"):
             self.add(key, {**pod, "metadata": {**pod["metadata"], "annotations": notes}})
+        return self.stored[key]
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

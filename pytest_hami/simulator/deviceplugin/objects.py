@@ -29,8 +29,8 @@ class Objects(Protocol):
     async def pods(self, node: str) -> Sequence[Pod]:
         """Return the pods that are bound to a node, in the order of a list."""
 
-    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> None:
-        """Change annotations of a pod, with ``version`` only if that is its resource version still."""
+    async def annotate_pod(self, key: PodKey, annotations: Mapping[str, str], version: str | None = None) -> Pod:
+        """Change annotations of a pod and return it, with ``version`` only if that is its resource version still."""
 
 
 def key_of(pod: Pod) -> PodKey:

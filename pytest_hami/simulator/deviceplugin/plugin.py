@@ -204,14 +204,16 @@ class DevicePlugin:
                 # An answer for MIG instances is written down at once, so the pod changes on the way.
                 answer, pod = await self._serve(pod, left, ids)
                 answers.append(answer)
-            await self._objects.annotate_pod(key_of(pod), {TO_ALLOCATE: entries.write(left)})
+            pod = await self._objects.annotate_pod(key_of(pod), {TO_ALLOCATE: entries.write(left)})
         except PluginDied as death:
             self.exit = Exit(2, death.words)
             raise
         except (EntriesError, ObjectError, AllocateError) as error:
             await self._end(pod, "failed")
             raise AllocateError(str(error)) from None
-        await self._try_success(pod)
+        # HAMi reads the pod once more here; what its own patch gave back is the same pod.
+        if self._rules.succeeds(notes_of(pod).get(TO_ALLOCATE, "")):
+            await self._end(pod, "success")
         return tuple(answers)
 
     async def _serve(self, pod: Pod, left: Entries, ids: Sequence[str]) -> tuple[Answer, Pod]:
@@ -264,14 +266,6 @@ class DevicePlugin:
             raise AllocateError(f"record MIG runtime placement: {error}") from None
         changed = {**pod, "metadata": {**pod["metadata"], "annotations": {**notes_of(pod), ALLOCATIONS: text}}}
         return devices_answer(uuids, self.settings, self.machine), changed
-
-    async def _try_success(self, pod: Pod) -> None:
-        try:
-            rest = notes_of(await self._objects.pod(key_of(pod))).get(TO_ALLOCATE, "")
-        except ObjectError:
-            return
-        if self._rules.succeeds(rest):
-            await self._end(pod, "success")
 
     async def _end(self, pod: Pod, phase: str) -> None:
         """Tell the phase and open the lock; what fails of it is only logged."""
