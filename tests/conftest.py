@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pytest_hami import assets as kubernetes_assets
 from pytest_hami.kube.client import KubeClient
 from pytest_hami.simulator.apiserver import ApiServer
 
 T = TypeVar("T")
+
+
+def pytest_configure() -> None:
+    """Let a busy machine be slow: time is no property of what is tested here."""
+    quiet = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("busy", quiet)
+    settings.load_profile("busy")
 
 
 class ServedApi:

@@ -112,7 +112,7 @@ HOSTILE = st.text() | st.sampled_from(
 
 
 @given(st.lists(HOSTILE, min_size=6, max_size=6), st.sampled_from(list(Outcome)))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 def test_no_text_breaks_an_output(events: list[dict[str, Any]], texts: list[str], outcome: Outcome) -> None:
     failed = {**events[5], "outcome": str(outcome), "reason": texts[0], "case": texts[1]}
     failed["failure"] = {**events[5]["failure"], "expected": texts[2], "seen": texts[3], "timeline": [texts[4]]}
@@ -127,7 +127,7 @@ def test_no_text_breaks_an_output(events: list[dict[str, Any]], texts: list[str]
 
 
 @given(st.integers(0, 3000), st.integers(0, 60))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20)
 def test_the_fragment_fits_whatever_comes(events: list[dict[str, Any]], size: int, count: int) -> None:
     more = []
     for number in range(count):
